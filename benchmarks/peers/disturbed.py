@@ -1,7 +1,8 @@
 """A peer's ranks under the faults that ours meet, and what happened, as the record that ours keep.
 
 The ranks are those of `replica.py`: a line of JSON says what each does. Faults come by the rules of
-`course_lib.failures`: one waits while its rank is away, or if it would take the last weights.
+`course_lib.failures`: one waits while its rank is away, or if it would take the last weights. While
+a whole job is starting again there is nothing to strike, and what was due then is left out.
 """
 
 from __future__ import annotations
@@ -104,6 +105,9 @@ class Ranks:
         now = time.monotonic() - self.begin
         for fault in [fault for fault in self.faults if fault.time <= now]:
             rank = fault.rank
+            if self.start is None and not self.pids:  # no job to strike: it is just starting
+                self.faults.remove(fault)
+                continue
             if rank not in self.pids or rank in self.away or not self.whole - {rank, *self.away}:
                 continue
             self.faults.remove(fault)

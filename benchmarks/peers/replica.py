@@ -70,8 +70,8 @@ def finish(settings: SimpleNamespace, rank: int, model: Fits) -> None:
 # --- torchft -------------------------------------------------------------------------------------
 def torchft_rank(settings: SimpleNamespace, rank: int, lighthouse: str) -> None:
     """A replica group of one process, as torchft's own example has it."""
-    from torchft import Manager, Optimizer, ProcessGroupGloo
     from torchft import DistributedDataParallel as ReplicaParallel
+    from torchft import Manager, Optimizer, ProcessGroupGloo
 
     torch.set_num_threads(1)
     silent = timedelta(seconds=settings.silent)
@@ -113,7 +113,7 @@ def torchft_ranks(settings: SimpleNamespace) -> None:
     from torchft.coordination import LighthouseServer
 
     processes = multiprocessing.get_context("forkserver")  # as fast as ours: nothing to import
-    processes.set_forkserver_preload(["torch", "torchft"])
+    processes.set_forkserver_preload(["torch", "torch._dynamo", "torchft"])
     silent = int(settings.silent * 1000)
     house = LighthouseServer(
         bind="[::]:0", min_replicas=1, join_timeout_ms=silent, quorum_tick_ms=10,
