@@ -57,6 +57,7 @@ class Ranks:
         self.log = (folder / "log").open("a+")
         self.pids: dict[int, int] = {}  # of ranks that have said hello
         self.whole: set[int] = set()  # those that have made a step that counted
+        self.heals: set[int] = set()  # those that are back, and have made none since
         self.away: dict[int, tuple[Fault, float, int]] = {}  # fault, its end, process
         self.ended: set[int] = set()
         self.begin = self.heard = time.monotonic()
@@ -92,6 +93,9 @@ class Ranks:
                 self.pids[rank] = line["pid"]
             elif what == "step" and line["counts"] and rank in self.pids:
                 self.whole.add(rank)
+                if line["mine"] and rank in self.heals:
+                    self.heals.remove(rank)
+                    self._note(rank, "works")
             elif what == "end":
                 self.ended.add(rank)
         if not self.ended and not (self.alive() and time.monotonic() < self.heard + PATIENCE):
@@ -118,6 +122,8 @@ class Ranks:
             if fault.kind == "kill" and self.start is None:  # all start again, and at once
                 self.pids, self.whole = {}, set()
                 self._note(rank, "over")
+                for each in range(self.ranks):
+                    self._heal(each)
                 continue
             self.away[rank] = fault, now + fault.seconds, pid
             self.whole.discard(rank)
@@ -136,6 +142,12 @@ class Ranks:
                 with suppress(ProcessLookupError):  # the peer may have given it up
                     os.kill(pid, signal.SIGCONT)
             self._note(rank, "over")
+            if self.start is not None:  # else the others have waited for it
+                self._heal(rank)
+
+    def _heal(self, rank: int) -> None:
+        self.heals.add(rank)
+        self._note(rank, "heals")
 
     def _record(self) -> Record:
         """The lines as a record; a step that was made again counts as it was made last."""
