@@ -277,7 +277,7 @@ def recording(found: dict[str, Found]) -> dict[str, Any]:
         ways[name] = {
             "step": each.step, "goodput": [1 - each.lost(i) for i in range(len(SEEDS))],
             "failures": len(each.over_failures(failures)), "vain": sum(each.vain), "gap": each.gap,
-            "kept": {kind: spread(each, "no step kept", kind) for kind in ("kill", "freeze")},
+            "stop": {kind: spread(each, "no step kept", kind) for kind in ("kill", "freeze")},
             "return": {kind: spread(each, "return", kind) for kind in ("kill", "freeze")},
             "spells": [[rank, round(b, 3), round(e, 3), what]
                        for rank, b, e, what in record.spells()],

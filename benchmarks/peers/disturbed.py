@@ -150,24 +150,29 @@ class Ranks:
         self._note(rank, "heals")
 
     def _record(self) -> Record:
-        """The lines as a record; a step that was made again counts as it was made last."""
-        steps: dict[int, dict[int, list[Line]]] = {}
-        for line in self.lines:
-            if line["say"] == "step" and line["counts"] and line["mine"]:
-                steps.setdefault(line["step"], {}).setdefault(line["attempt"], []).append(line)
-        record = Record(self.ranks, happenings=self.happenings)
-        for step, attempts in sorted(steps.items()):
-            *before, last = (attempts[attempt] for attempt in sorted(attempts))
-            begin, end = min(x["begin"] for x in last), max(x["time"] for x in last)
-            batches = {line["rank"]: line["batch"] for line in last}
-            losses = {line["rank"]: line["loss"] for line in last}
-            times = begin - self.begin, end - self.begin
-            record.counted.append(Counted(*times, step, batches, losses))
-            record.lost += sum(map(len, before))
-        record.seconds = max(step.end for step in record.counted)
+        record = as_record(self.ranks, self.lines, self.begin)
+        record.happenings = self.happenings
         for rank in self.ended:
             record.states[rank] = torch.load(self.folder / f"end_{rank}")
         return record
+
+
+def as_record(ranks: int, lines: Sequence[Line], begin: float) -> Record:
+    """The steps of a log; one that was made again counts as it was made last."""
+    steps: dict[int, dict[int, list[Line]]] = {}
+    for line in lines:
+        if line["say"] == "step" and line["counts"] and line["mine"]:
+            steps.setdefault(line["step"], {}).setdefault(line["attempt"], []).append(line)
+    record = Record(ranks)
+    for step, attempts in sorted(steps.items()):
+        *before, last = (attempts[attempt] for attempt in sorted(attempts))
+        times = min(x["begin"] for x in last) - begin, max(x["time"] for x in last) - begin
+        batches = {line["rank"]: line["batch"] for line in last}
+        losses = {line["rank"]: line["loss"] for line in last}
+        record.counted.append(Counted(*times, step, batches, losses))
+        record.lost += sum(map(len, before))
+    record.seconds = max(step.end for step in record.counted)
+    return record
 
 
 def made(log: Path) -> int:
