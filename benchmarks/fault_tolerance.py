@@ -6,8 +6,9 @@ when it is silent for a second, with ours and with torchft, whose replica groups
 and are forked from a process with torch imported, as ours are. torchrun saves a checkpoint every
 ten steps; it starts killed ranks again at once, and not after they were away, and failures that
 come while it starts are left out. The ways take turns.
-Time lost is 1 - goodput, where a batch that counted is worth the way's own undisturbed step. `no
-step kept` is the time, a failure, between two steps that counted, less a step; `return` that from
+Time lost is 1 - goodput as in `failures`: a batch that counted is worth an undisturbed step of ours.
+`lost to failures` is the same with the median step of the run itself, so that neither a slower step
+nor a busier machine counts. `no step kept` is the time, a failure, between two steps that counted, less a step; `return` that from
 the end of a failure to the end of the rank's next step that counted; both are medians over all
 seeds. Batches in vain are those begun that did not count in the end. The weights at the end are
 compared with those of one process on the batches that counted. torchft needs an interpreter of its
@@ -48,7 +49,7 @@ from course_lib.failures import (
 from course_lib.ranks import ForkServer
 
 RANKS, STEPS, CALM = 4, 600, 60
-EVERY, AWAY, SEEDS = 10.0, 1.0, (0, 1, 2)
+EVERY, AWAY, SEEDS = 10.0, 1.0, (0, 1, 2, 3, 4)
 SILENT, SAVED = 1.0, 10
 VERSION = """
 import importlib.metadata as m, torchft
@@ -91,10 +92,10 @@ class Found:
     vain: list[int] = field(default_factory=list)
     gap: float = 0.0
 
-    def lost(self, seed: int) -> float:
-        """The share of the paid time that is lost."""
-        record = self.records[seed]
-        return 1 - goodput(record.spans(self.step), RANKS)
+    def lost(self, place: int, step: float | None = None) -> float:
+        """The share of the paid time that is lost in one run; by default to failures alone."""
+        record = self.records[place]
+        return 1 - goodput(record.spans(step or usual(record)), RANKS)
 
     def over_failures(self, measure: Callable[[Record], list[float]]) -> list[float]:
         """A number for each failure of all seeds."""
@@ -102,6 +103,11 @@ class Found:
 
 
 # --- what is measured ----------------------------------------------------------------------------
+def usual(record: Record) -> float:
+    """Seconds of the median step: failures touch few of them."""
+    return statistics.median(step.end - step.begin for step in record.counted)
+
+
 def struck(record: Record, kind: str) -> list[tuple[float, float, int]]:
     """The failures of a kind: when, when it was over, and the rank."""
     found = []
@@ -114,8 +120,9 @@ def struck(record: Record, kind: str) -> list[tuple[float, float, int]]:
     return found
 
 
-def no_step_kept(kind: str, step: float, record: Record) -> list[float]:
+def no_step_kept(kind: str, record: Record) -> list[float]:
     """Seconds between the step that counted before a failure and the next, less a step."""
+    step = usual(record)
     ends = [0.0, *(counted.end for counted in record.counted)]
     found = []
     for when, _, _ in struck(record, kind):
@@ -190,8 +197,7 @@ def measured(ways: dict[str, Way]) -> dict[str, Found]:
     for name, way in ways.items():
         with tempfile.TemporaryDirectory() as folder:
             calm = way(Path(folder), (), CALM)
-        step = statistics.median(step.end - step.begin for step in calm.counted)
-        found[name] = Found(name, step)
+        found[name] = Found(name, usual(calm))
     for seed in SEEDS:
         faults = random_faults(RANKS, EVERY, 3600.0, AWAY, seed, ("kill", "freeze"))
         for name, way in ways.items():
@@ -218,8 +224,9 @@ def rows() -> Iterator[Row]:
     for peer in peers:
         yield from compared(mine, peer)
     if why:
-        yield Row("fault_tolerance", "time lost", RANKS, SIZE * 8, mine.lost(0), None, "torchft",
-                  "share", why)  # fmt: skip
+        lost = mine.lost(0, mine.step)
+        yield Row("fault_tolerance", "time lost", RANKS, SIZE * 8, lost, None, "torchft", "share",
+                  why)  # fmt: skip
     if "COURSE_WRITE" in os.environ:
         Path(os.environ["COURSE_WRITE"]).write_text(json.dumps(recording(found)) + "\n")
 
@@ -243,7 +250,9 @@ def compared(mine: Found, peer: Found) -> Iterator[Row]:
             f"{records[0].seconds:.0f} and {records[1].seconds:.0f} s; "
             f"{each[0]} and {each[1]} failures"
         )
-        yield row(f"time lost, seed {seed}", mine.lost(place), peer.lost(place), "share", note)
+        lost = [found.lost(place, mine.step) for found in (mine, peer)]
+        yield row(f"time lost, seed {seed}", lost[0], lost[1], "share", note)
+        yield row(f"lost to failures, seed {seed}", mine.lost(place), peer.lost(place), "share")
     counts = [len(f.over_failures(failures)) for f in (mine, peer)]
     vain = [sum(f.vain) / count for f, count in zip((mine, peer), counts, strict=True)]
     note = f"{counts[0]} and {counts[1]} failures"
@@ -266,16 +275,17 @@ def spread(found: Found, what: str, kind: str) -> list[float]:
     """All values of a number."""
     if what == "return":
         return found.over_failures(partial(to_return, kind))
-    return found.over_failures(partial(no_step_kept, kind, found.step))
+    return found.over_failures(partial(no_step_kept, kind))
 
 
 def recording(found: dict[str, Found]) -> dict[str, Any]:
     """What the lesson draws: the numbers of each way, and the first seed's rooms."""
-    ways = {}
+    ways, step = {}, found["ours"].step
     for name, each in found.items():
-        record = each.records[0]
+        record, places = each.records[0], range(len(SEEDS))
         ways[name] = {
-            "step": each.step, "goodput": [1 - each.lost(i) for i in range(len(SEEDS))],
+            "step": each.step, "lost": [each.lost(place, step) for place in places],
+            "lost to failures": [each.lost(place) for place in places],
             "failures": len(each.over_failures(failures)), "vain": sum(each.vain), "gap": each.gap,
             "stop": {kind: spread(each, "no step kept", kind) for kind in ("kill", "freeze")},
             "return": {kind: spread(each, "return", kind) for kind in ("kill", "freeze")},

@@ -45,7 +45,7 @@ def test_failures_are_measured_to_the_steps_around_them() -> None:
         record.counted.append(Counted(end - 0.5, end, number, batches, {}))
     record.happenings = [Happening(1.5, 1, "kill"), Happening(3.0, 1, "over"),
                          Happening(8.8, 0, "freeze")]  # fmt: skip
-    assert no_step_kept("kill", 0.5, record) == [2.5]  # from 1 to 4, less a step
+    assert no_step_kept("kill", record) == [2.5]  # from 1 to 4, less a step
     assert to_return("kill", record) == [6.0]  # rank 1's next batch ends at 9
     assert to_return("freeze", record) == []  # it was not over at the end
 
