@@ -3,17 +3,19 @@
 Four real ranks train the model of `failures`, whose step takes 50 ms; kills and freezes come as a
 Poisson process, one every ten seconds on average, and a rank is away for one. A rank counts as lost
 when it is silent for a second, with ours and with torchft, whose replica groups have one rank each
-and are forked from a process with torch imported, as ours are. torchrun saves a checkpoint every
-ten steps; it starts killed ranks again at once, and not after they were away, and failures that
-come while it starts are left out. The ways take turns.
-Time lost is 1 - goodput as in `failures`: a batch that counted is worth an undisturbed step of ours.
-`lost to failures` is the same with the median step of the run itself, so that neither a slower step
-nor a busier machine counts. `no step kept` is the time, a failure, between two steps that counted, less a step; `return` that from
-the end of a failure to the end of the rank's next step that counted; both are medians over all
-seeds. Batches in vain are those begun that did not count in the end. The weights at the end are
-compared with those of one process on the batches that counted. torchft needs an interpreter of its
-own, with torch and torchft or torchft-nightly: COURSE_PEERS_PYTHON names it. COURSE_WRITE names a
-file for the recording that lesson 17 draws.
+and are forked from a process with torch imported, as ours are. Ours also sees that a connection is
+closed, as a kill does it; torchft waits for the heartbeat. torchrun saves a checkpoint every ten
+steps, and each of its restarts imports torch in four processes. It starts killed ranks at once, not
+after they were away, and failures that come while it starts are left out. The ways take turns.
+
+Time lost is 1 - goodput as in `failures`: a batch that counted is worth an undisturbed step of
+ours. `lost to failures` is the same with the run's own median step, so that neither a slower step
+nor a busier machine counts. `no step kept` is the time, a failure, between two steps that counted,
+less a step; `return` that from the end of a failure to the end of the rank's next step that
+counted; both are medians over all seeds. Batches in vain are those begun that did not count in the
+end. The weights are compared with those of one process on the batches that counted. torchft needs
+an interpreter with torch and torchft or torchft-nightly (`pip install torchft-nightly`):
+COURSE_PEERS_PYTHON names it. COURSE_WRITE names a file for the recording that lesson 17 draws.
 """
 
 from __future__ import annotations
