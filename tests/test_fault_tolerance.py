@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from benchmarks.fault_tolerance import checked, no_step_kept, to_return, version
-from benchmarks.peers.disturbed import as_record, made, torchft, torchrun
+from benchmarks.peers.disturbed import as_record, made, parsed, torchft, torchrun
 from course_lib.failures import Counted, Fault, Record
 from course_lib.failures.record import Happening
 
@@ -37,6 +37,10 @@ def test_a_rank_that_gets_its_state_or_did_not_commit_adds_no_batch() -> None:
     lines = [step(0, 0, 11.0), step(1, 0, 11.0, mine=False), step(0, 1, 12.0),
              step(1, 1, 12.0, counts=False)]  # fmt: skip
     assert [s.batches for s in as_record(2, lines, 10.0).counted] == [{0: 0}, {0: 2}]
+
+
+def test_a_line_that_a_kill_has_torn_spoils_no_other() -> None:
+    assert parsed('{"say": "batch", "ti{"say": "hello", "rank": 1}') == {"say": "hello", "rank": 1}
 
 
 def test_failures_are_measured_to_the_steps_around_them() -> None:

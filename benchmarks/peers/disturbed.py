@@ -53,6 +53,7 @@ class Ranks:
         self.folder, self.ranks, self.faults = folder, ranks, sorted(faults)
         self.start, self.alive = start, alive
         self.lines: list[Line] = []
+        self.rest = ""
         self.happenings: list[Happening] = []
         self.log = (folder / "log").open("a+")
         self.pids: dict[int, int] = {}  # of ranks that have said hello
@@ -85,8 +86,9 @@ class Ranks:
     def _listen(self) -> None:
         """What was said since the last look."""
         time.sleep(TURN)
-        for text in self.log:
-            line = json.loads(text)
+        self.rest += self.log.read()
+        *texts, self.rest = self.rest.split("\n")  # the last one may not be whole yet
+        for line in map(parsed, texts):
             self.heard, rank, what = time.monotonic(), line["rank"], line["say"]
             self.lines.append(line)
             if what == "hello":
@@ -175,9 +177,15 @@ def as_record(ranks: int, lines: Sequence[Line], begin: float) -> Record:
     return record
 
 
+def parsed(text: str) -> Line:
+    """What a line says; before it there may be the beginning of one whose rank was killed."""
+    found: Line = json.loads(text[text.rindex('{"say"') :])
+    return found
+
+
 def made(log: Path) -> int:
     """How many batches were begun, by the lines in a log."""
-    return sum(json.loads(text)["say"] == "batch" for text in log.open())
+    return sum(parsed(text)["say"] == "batch" for text in log.read_text().splitlines())
 
 
 def _settings(folder: Path, **settings: Any) -> str:
