@@ -18,7 +18,7 @@ SETTINGS = {"ranks": 2, "step": 0.02, "size": 20_000, "silent": 1.0, "every": 10
 def step(rank: int, number: int, time: float, attempt: int = 0, **other: Any) -> dict[str, Any]:
     line = {"say": "step", "rank": rank, "step": number, "begin": time - 1.0, "time": time,
             "batch": 2 * number + rank, "attempt": attempt, "loss": 0.5, "counts": True,
-            "mine": True}  # fmt: skip
+            "mine": True, "present": 1}  # fmt: skip
     return line | other
 
 
@@ -37,6 +37,12 @@ def test_a_rank_that_gets_its_state_or_did_not_commit_adds_no_batch() -> None:
     lines = [step(0, 0, 11.0), step(1, 0, 11.0, mine=False), step(0, 1, 12.0),
              step(1, 1, 12.0, counts=False)]  # fmt: skip
     assert [s.batches for s in as_record(2, lines, 10.0).counted] == [{0: 0}, {0: 2}]
+
+
+def test_a_rank_that_was_killed_after_the_sum_has_its_batch_in_the_step() -> None:
+    begun = [{"say": "batch", "rank": r, "step": 0, "batch": r, "attempt": 0} for r in (0, 1)]
+    record = as_record(2, [*begun, step(0, 0, 11.0, present=2)], 10.0)
+    assert record.counted[0].batches == {0: 0, 1: 1}
 
 
 def test_a_line_that_a_kill_has_torn_spoils_no_other() -> None:

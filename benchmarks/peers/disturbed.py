@@ -160,10 +160,17 @@ class Ranks:
 
 
 def as_record(ranks: int, lines: Sequence[Line], begin: float) -> Record:
-    """The steps of a log; one that was made again counts as it was made last."""
+    """The steps of a log; one that was made again counts as it was made last.
+
+    A rank may be killed when its gradient is in the sum and its line is not yet written: then the
+    others know of one rank more than have a line, and it has begun a batch of that step.
+    """
     steps: dict[int, dict[int, list[Line]]] = {}
+    begun: dict[tuple[int, int], dict[int, int]] = {}
     for line in lines:
-        if line["say"] == "step" and line["counts"] and line["mine"]:
+        if line["say"] == "batch":
+            begun.setdefault((line["step"], line["attempt"]), {})[line["rank"]] = line["batch"]
+        elif line["say"] == "step" and line["counts"] and line["mine"]:
             steps.setdefault(line["step"], {}).setdefault(line["attempt"], []).append(line)
     record = Record(ranks)
     for step, attempts in sorted(steps.items()):
@@ -171,6 +178,8 @@ def as_record(ranks: int, lines: Sequence[Line], begin: float) -> Record:
         times = min(x["begin"] for x in last) - begin, max(x["time"] for x in last) - begin
         batches = {line["rank"]: line["batch"] for line in last}
         losses = {line["rank"]: line["loss"] for line in last}
+        if len(batches) < last[0]["present"]:
+            batches = begun[step, last[0]["attempt"]] | batches
         record.counted.append(Counted(*times, step, batches, losses))
         record.lost += sum(map(len, before))
     record.seconds = max(step.end for step in record.counted)

@@ -97,13 +97,13 @@ def torchft_rank(settings: SimpleNamespace, rank: int, lighthouse: str) -> None:
         begin, step = time.monotonic(), manager.current_step()
         optimizer.zero_grad()
         batch = step * settings.ranks + rank  # a batch whose rank is away is skipped
-        say(settings, "batch", rank=rank, step=step, batch=batch)
+        say(settings, "batch", rank=rank, step=step, batch=batch, attempt=0)
         loss = parallel(batch)
         loss.backward()
         optimizer.step()
         say(settings, "step", rank=rank, step=step, begin=begin, batch=batch, attempt=0,
             loss=loss.item(), counts=manager.current_step() > step,
-            mine=manager.is_participating())  # fmt: skip
+            mine=manager.is_participating(), present=manager.num_participants())  # fmt: skip
     finish(settings, rank, model)
     time.sleep(3600.0)  # it may have to give its state; whoever started it ends it
 
@@ -148,7 +148,7 @@ def torchrun_rank(settings: SimpleNamespace) -> None:
     for step in range(first, settings.batches // settings.ranks):
         begin, batch = time.monotonic(), step * settings.ranks + rank
         optimizer.zero_grad()
-        say(settings, "batch", rank=rank, step=step, batch=batch)
+        say(settings, "batch", rank=rank, step=step, batch=batch, attempt=attempt)
         loss = parallel(batch)
         loss.backward()
         optimizer.step()
@@ -157,7 +157,7 @@ def torchrun_rank(settings: SimpleNamespace) -> None:
             torch.save({**state, "step": step + 1}, kept.with_suffix(".new"))
             os.replace(kept.with_suffix(".new"), kept)
         say(settings, "step", rank=rank, step=step, begin=begin, batch=batch, attempt=attempt,
-            loss=loss.item(), counts=True, mine=True)  # fmt: skip
+            loss=loss.item(), counts=True, mine=True, present=settings.ranks)  # fmt: skip
     finish(settings, rank, model)
     dist.destroy_process_group()
 
