@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 from course_lib.checkpoint.agree import together
-from course_lib.checkpoint.errors import CheckpointError
 from course_lib.checkpoint.files.store import begin
 from course_lib.checkpoint.files.write import commit, write_part
 from course_lib.checkpoint.plan import Piece, Plan, claim, make_plan

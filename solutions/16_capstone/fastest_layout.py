@@ -37,17 +37,6 @@ CASES = (
     ("4x8xA100", 6, {**LARGE, "batch": 64}),
 )
 
-# BEGIN SOLUTION: the layout of each case
-# The best of all combinations, simulated; by cluster and room.
-GATHERED = {"zero": 3, "sequence_parallel": True}
-LAYOUTS = {
-    ("16x8xH100", 20): {**GATHERED, "dp": 64, "tp": 2},
-    ("4x8xH100", 3): {"dp": 32, "zero": 3, "micro_batches": 2, "recompute": "selective"},
-    ("4x8xH100", 20): {**GATHERED, "pp": 4, "tp": 8, "micro_batches": 4, "schedule": "interleaved"},
-    ("4x8xA100", 6): {**GATHERED, "dp": 16, "tp": 2, "micro_batches": 2, "recompute": "selective"},
-}
-# END SOLUTION
-
 
 def fastest_layout(cluster: str, room: int, run: dict[str, Any]) -> dict[str, Any]:
     """Chooses a layout for one of the cases.
@@ -60,6 +49,15 @@ def fastest_layout(cluster: str, room: int, run: dict[str, Any]) -> dict[str, An
     Returns:
         The fields of the layout.
     """
-    # BEGIN SOLUTION
-    return LAYOUTS[cluster, room]
+    # BEGIN SOLUTION: the layout of each case
+    gathered = {"zero": 3, "sequence_parallel": True}
+    layouts: dict[tuple[str, int], dict[str, Any]] = {  # the best of all combinations, each of which was simulated
+        ("16x8xH100", 20): {**gathered, "dp": 64, "tp": 2},
+        ("4x8xH100", 3): {"dp": 32, "zero": 3, "micro_batches": 2, "recompute": "selective"},
+        ("4x8xH100", 20): {
+            **gathered, "pp": 4, "tp": 8, "micro_batches": 4, "schedule": "interleaved",
+        },
+        ("4x8xA100", 6): {**gathered, "dp": 16, "tp": 2, "micro_batches": 4},
+    }  # fmt: skip
+    return layouts[cluster, room]
     # END SOLUTION
