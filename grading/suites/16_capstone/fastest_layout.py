@@ -35,10 +35,14 @@ EXERCISE = Exercise(
     ),
 )
 
-SMALL: dict[str, Any] = {"layers": 8, "hidden": 2048, "heads": 16, "kv_heads": 8, "ffn": 5632, "sequence": 2048,
-         "precision": "bf16"}  # fmt: skip
-LARGE: dict[str, Any] = {"layers": 8, "hidden": 4096, "heads": 32, "kv_heads": 8, "ffn": 14336, "sequence": 4096,
-         "precision": "bf16"}  # fmt: skip
+SMALL: dict[str, Any] = {
+    "layers": 8, "hidden": 2048, "heads": 16, "kv_heads": 8, "ffn": 5632, "sequence": 2048,
+    "precision": "bf16",
+}  # fmt: skip
+LARGE: dict[str, Any] = {
+    "layers": 8, "hidden": 4096, "heads": 32, "kv_heads": 8, "ffn": 14336, "sequence": 4096,
+    "precision": "bf16",
+}  # fmt: skip
 CASES = (
     ("16x8xH100", 20, {**SMALL, "batch": 128}),
     ("4x8xH100", 3, {**SMALL, "batch": 128}),
