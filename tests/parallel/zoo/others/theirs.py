@@ -91,7 +91,8 @@ def found(pool: Pool, specimen: Specimen, wrapper: str) -> Verdict:
         if verdict.kind == "crashed":
             words = raised[0]["error"].strip().splitlines()[0] if raised else str(error)
             kind = "raises" if raised else "hangs"
-            return Verdict(kind, re.split(r"[.;(] |: the |\n", words)[0][:90].strip())
+            # Not into braces: a set is printed in another order each time.
+            return Verdict(kind, re.split(r"[.;(] | \{|: the |\n", words)[0][:90].strip())
         return Verdict("differs") if verdict.kind == "different" else verdict
     return Verdict("equal")
 
