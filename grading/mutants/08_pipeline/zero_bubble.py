@@ -43,7 +43,7 @@ WRONG = [
              plan.append(f"{rank}W{k - rank}")
 +        plan.append(f"{rank}I{k}")
 '''),
-    Wrong("w_one_earlier", ["takes too long", "earlier than need be"], '''
+    Wrong("w_one_earlier", ["takes too long", "earlier than necessary"], '''
      """
 +    lag = max(0, rank - 1)
 @@
@@ -54,7 +54,7 @@ WRONG = [
 +            plan.append(f"{rank}W{k - lag}")
 +    return plan + [f"{rank}W{k}" for k in range(max(m - lag, 0), m)]
 '''),
-    Wrong("w_one_later", ["holds the activations of", "later than need be"], '''
+    Wrong("w_one_later", ["holds the activations of", "later than necessary"], '''
      """
 +    lag = rank + 1
 @@
