@@ -473,6 +473,20 @@ def test_bad_arguments(
         make(server)
 
 
+def test_all_who_share_a_preloaded_process_share_the_one_that_replaces_it() -> None:
+    with ForkServer() as shared, Pool(1, shared) as first, Pool(1, shared) as second:
+        before, children = shared.pid, len(psutil.Process().children())
+        for pool in (first, second):
+            assert pool.run_cell("1").verdict == ""
+        os.kill(before, signal.SIGKILL)
+        assert gone_within([*first.pids, *second.pids], 20)
+        for pool in (first, second):
+            assert "was killed by SIGKILL" in pool.run_cell("1").restarted
+            assert pool.server is shared
+        assert shared.pid != before
+        assert len(psutil.Process().children()) == children, "another one besides"
+
+
 @pytest.mark.slow
 def test_a_pool_outlives_its_server_and_an_interrupted_start(
     spares_of: Callable[[int], list[int]],
