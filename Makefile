@@ -5,7 +5,6 @@ BIN := .venv/bin
 unexport PYTHONDONTWRITEBYTECODE
 AS_ROOT := $(shell [ "$$(id -u)" = 0 ] && echo --allow-root)
 NOTEBOOKS := $(sort $(wildcard notebooks/*.ipynb))
-LONGEST := $(wildcard $(patsubst %,notebooks/%_*.ipynb,13 02 09 17 18))  # they begin first
 PLAYWRIGHT := playwright==1.65.2  # drives the system's browser; downloads none
 PYTEST := $(BIN)/python -m pytest
 JOBS ?= 3  # tests side by side: more than cores, since much of a test is waiting
@@ -36,7 +35,7 @@ unit: .venv/ready
 	$(PYTEST) $(BESIDE) tests
 
 nbval: .venv/ready
-	$(PYTEST) $(NBVAL) $(BESIDE) $(LONGEST) $(filter-out $(LONGEST),$(NOTEBOOKS))
+	$(PYTEST) $(NBVAL) $(BESIDE) $(NOTEBOOKS)
 
 # The last bits of a product depend on the processor. These make torch, oneDNN and MKL compute as on
 # one with no more than the named instructions; a processor that has fewer computes with what it has.
