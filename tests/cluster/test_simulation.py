@@ -264,7 +264,8 @@ def test_a_program_that_has_just_ended_is_not_stopped_aloud(
     class Slow(SimpleQueue[None]):
         def put(self, item: None, block: bool = True, timeout: float | None = None) -> None:
             super().put(item)
-            time.sleep(0.05)
+            if threading.current_thread() is not threading.main_thread():
+                time.sleep(0.05)
 
     said: list[Any] = []
     monkeypatch.setattr(threading, "excepthook", said.append)
