@@ -29,7 +29,7 @@ from course_lib.ranks.pool.autopsy import names
 from course_lib.ranks.pool.outcome import Outcome, RanksError
 from course_lib.ranks.pool.pool import Pool
 from course_lib.ranks.pool.run import run_on_ranks
-from course_lib.ranks.start.forkserver import ForkServer, ServerDied
+from course_lib.ranks.start.forkserver import ForkServer
 from course_lib.ranks.system.interrupts import held
 from course_lib.spmd import types_of
 from course_lib.trace import FlightLog, Refusal, Timeline
@@ -91,12 +91,8 @@ class RanksMagics(Magics):
 
     def server(self) -> ForkServer:
         """The preloaded process; another one if it has ended."""
-        with held():
-            try:
-                self._server.collect()
-            except ServerDied:
-                self._server.restart()
-            return self._server
+        self._server.revive()
+        return self._server
 
     def pull(self, name: str, rank: int | None = None) -> Any:
         """The value of a variable in the ranks: a list in rank order, or one rank's value."""

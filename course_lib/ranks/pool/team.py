@@ -96,10 +96,7 @@ class Team:
     def _start(self) -> None:
         if self.network is not None:
             self.network.start()
-        try:
-            self.server.collect()
-        except ServerDied:
-            self.server.restart()
+        self.server.revive()
         self._calls, self._met = {}, {}
         try:
             self._fork()

@@ -122,15 +122,18 @@ class ForkServer:
             theirs.close()
         self._channel = channel
 
-    def restart(self) -> None:
-        """Starts another preloaded process in place of one that has ended, for all who share it.
+    def revive(self) -> None:
+        """If it has ended, starts another preloaded process in its place, for all who share it.
 
         Raises:
             Refusal: as for a new one.
         """
         with held():
-            self.close()
-            self._begin(None)
+            try:
+                self.collect()
+            except ServerDied:
+                self.close()
+                self._begin(None)
 
     @property
     def pid(self) -> int:
