@@ -67,9 +67,11 @@ RING = (
     "loop; on 2 ranks no other message hides that"
 )
 STEPS = (
-    "met by the program of 21 November, which takes 280 and 282 ms on this machine today (DDP, "
-    "ours and torch's) where today's takes 213 and 199: both have lost time that lay in neither, "
-    "and torch's more. What is left of ours has not been looked into yet"
+    "4 ranks on 2 cores, so a step costs what it computes: of 100 ms of processor time a rank, "
+    "forward and backward without communication are 76 on both sides. On top of these and of the "
+    "update, DDP costs 15 ms, torch's 12: hooks in Python, about 50 microseconds a gradient. "
+    "ZeRO-1 costs 20 with the update, torch's 24; FSDP 42 with the update, FSDP2 61. Tried: no "
+    "zeros below gradients that are copied anyway, no texts for a comparison (nothing to measure)"
 )
 FORKS = (
     "9 runs on 25 processes, each of which is forked, meets the others, copies the pages that it "

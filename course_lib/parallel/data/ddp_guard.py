@@ -61,8 +61,8 @@ def refuse_cast(
     parameter: nn.Parameter, flat: torch.Tensor, names: Mapping[nn.Parameter, str]
 ) -> None:
     """Stops gradients of another dtype or device than their bucket has."""
-    now, then = (f"{t.dtype} on {t.device}" for t in (parameter, flat))
-    if now != then:
+    if (parameter.dtype, parameter.device) != (flat.dtype, flat.device):
+        now, then = (f"{t.dtype} on {t.device}" for t in (parameter, flat))
         raise CommError(
             f"the average of the gradient of {names[parameter]} in a bucket of {then}",
             f"a gradient of {now}",

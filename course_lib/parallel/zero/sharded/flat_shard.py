@@ -189,11 +189,14 @@ class FlatShard:
 
     def reduce(self) -> None:
         """Begins to average the full gradients, of which this rank gets its shard."""
-        full = self._full.new_zeros(self.layout.padded, dtype=self._reduce_dtype)
+        full = self._full.new_empty(self.layout.padded, dtype=self._reduce_dtype)
+        full[self.layout.total :].zero_()
         for parameter, view in zip(self.parameters, self.layout.views(full), strict=True):
             grad = parameter.grad
             parameter.grad = None
-            if grad is not None:
+            if grad is None:
+                view.zero_()
+            else:
                 view.copy_(grad.to_dense() if grad.is_sparse else grad)
             del grad  # its memory is wanted for the messages
         self.unsynchronised = False
