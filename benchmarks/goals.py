@@ -126,6 +126,9 @@ GOALS = (
     Goal("frames dropped under a held key", "browser", "held key.*", 0.0, "ours"),
     Goal("time that a quorum loses to failures", "failures", "time lost.*", 0.05, "ours", why=LOST),
     Goal("100 000 GPUs planned", "plan", "all layouts planned", 10.0, "ours"),
+    Goal("70B on 512 simulated GPUs", "simulated", "70B step, time", 60.0, "ours"),
+    Goal("70B on 512 simulated GPUs, memory", "simulated", "70B step, memory", 4000.0, "ours"),
+    Goal("405B on 16 384 simulated GPUs", "simulated", "405B step, time", 300.0, "ours"),
 )  # fmt: skip
 
 

@@ -38,6 +38,9 @@ FLAGS = (torch.bool, torch.uint8)
 Watch = Callable[[Any, Any, Any], None]
 
 
+LISTS = (list, tuple)
+
+
 class Form(NamedTuple):
     """What comes out of an operation that makes one new tensor."""
 
@@ -59,7 +62,7 @@ class Dataless(TorchDispatchMode):
     def __init__(self, watch: Watch, load: Sequence[float] = ()) -> None:
         super().__init__()
         self._watch, self._load = watch, load
-        self._forms: dict[Any, Form] = {}
+        self._forms: dict[Any, Form | None] = {}  # None: its first argument, with other values
         self._random = torch.default_generator.get_state()
 
     @classmethod
@@ -72,7 +75,7 @@ class Dataless(TorchDispatchMode):
     ) -> Any:
         """One operation."""
         options = dict(kwargs or {})
-        tensors = list(tensors_in((args, *options.values())))
+        tensors = tensors_in((args, *options.values()))
         if not tensors and not any(each.name == "device" for each in func._schema.arguments):
             return func(*args, **options)
         if not tensors:
@@ -92,7 +95,7 @@ class Dataless(TorchDispatchMode):
         there = on_device(META, {"device": META, **options})
         key = _key(func, args, there)
         form = self._forms.get(key)
-        result = func(*args, **there) if form is None else _empty(form)
+        result = _empty(form) if form else func(*args, **there)
         if not (result.is_floating_point() or result.is_complex()):
             return self._known(func, args, options)
         if key is not None:
@@ -143,12 +146,14 @@ class Dataless(TorchDispatchMode):
         if not all(tensor.is_meta for tensor in tensors):
             args, options = _without_data(func, args, options)
         key = _key(func, args, options)
-        form = self._forms.get(key)
-        if form is not None:
-            result = _empty(form)
+        if key is not None and key in self._forms:
+            form = self._forms[key]
+            result = _empty(form) if form else args[0]
             self._watch(func, args, result)
             return result
         result = func(*args, **options)
+        if key is not None and result is args[0]:
+            self._forms[key] = None
         places = {t.untyped_storage()._cdata for t in tensors}
         new = isinstance(result, torch.Tensor) and result.untyped_storage()._cdata not in places
         if new and key is not None:
@@ -164,13 +169,28 @@ def _draws(func: Any) -> bool:
     return torch.Tag.nondeterministic_seeded in func.tags
 
 
-def tensors_in(values: Any) -> Iterator[torch.Tensor]:
+@cache
+def _changes_values_alone(func: Any) -> bool:
+    """Whether an operation in place leaves its tensor's shape and memory, whatever they are."""
+    return torch.Tag.pointwise in func.tags and name_of(func).endswith("_")
+
+
+@cache
+def name_of(func: Any) -> str:
+    """An operation's name, as `mul_`."""
+    name: str = func._schema.name
+    return name.partition("::")[2]
+
+
+def tensors_in(values: Any) -> list[torch.Tensor]:
     """The tensors among an operation's arguments, also those in lists."""
+    found: list[torch.Tensor] = []
     for value in values:
         if isinstance(value, torch.Tensor):
-            yield value
-        elif isinstance(value, list | tuple):
-            yield from tensors_in(value)
+            found.append(value)
+        elif isinstance(value, LISTS):
+            found += tensors_in(value)
+    return found
 
 
 def without_data(tree: Any) -> Any:
@@ -182,6 +202,8 @@ def without_data(tree: Any) -> Any:
 
 def on_device(device: torch.device, options: Mapping[str, Any]) -> dict[str, Any]:
     """The options of an operation there; nothing is drawn where there is no data."""
+    if not options:
+        return {}
     changed = {"device": device} | ({"generator": None} if device == META else {})
     return {k: v if v is None else changed.get(k, v) for k, v in options.items()}
 
@@ -208,7 +230,7 @@ def _numbers(indices: Any) -> Any:
 
 def _key(func: Any, args: Any, options: Any) -> Any:
     """What decides the form of the result; None where that cannot be looked up."""
-    if func._schema.is_mutable:
+    if func._schema.is_mutable and not _changes_values_alone(func):
         return None
     try:
         key = (func, *map(_part, args), *((k, _part(v)) for k, v in options.items()))
@@ -221,7 +243,7 @@ def _key(func: Any, args: Any, options: Any) -> Any:
 def _part(value: Any) -> Any:
     if isinstance(value, torch.Tensor):
         return (value.shape, value.stride(), value.dtype)
-    if isinstance(value, list | tuple):
+    if isinstance(value, LISTS):
         return tuple(map(_part, value))
     return (type(value), value)
 
@@ -250,17 +272,17 @@ def refuse_values(what: str, tensor: torch.Tensor) -> None:
 
 
 def _refuse_values(func: Any, args: Any, tensors: list[torch.Tensor]) -> None:
-    name = func._schema.name.partition("::")[2]
+    name = name_of(func)
     if name in ASKS:
         refuse_values(SAID.get(name, name), next(t for t in tensors if t.is_meta))
     if name == "index":
         for flags in tensors_in(args[1]):
             if flags.is_meta and flags.dtype in FLAGS:
                 refuse_values("elements that flags choose", flags)
-    into = [a for a in args[:1] if func._schema.is_mutable and isinstance(a, torch.Tensor)]
-    if name.endswith("_") and into and not into[0].is_meta:
+    in_place = name.endswith("_") and func._schema.is_mutable and isinstance(args[0], torch.Tensor)
+    if in_place and not args[0].is_meta:
         raise Refusal(
-            f"{name} into known numbers of shape {tuple(into[0].shape)}",
+            f"{name} into known numbers of shape {tuple(args[0].shape)}",
             "a tensor without data",
             "numbers would become unknown: begin with a tensor of floats, as torch.zeros makes it",
         )

@@ -52,10 +52,14 @@ class Fold:
             )
         self.world, self.sizes = world, sizes
         self._equal = {word[1] for word in words if word and word[3]}
-        self.representatives = tuple(rank for rank in range(world) if self.of(rank) == rank)
+        self._of = [self._first_equal(rank) for rank in range(world)]
+        self.representatives = tuple(sorted(set(self._of)))
 
     def of(self, rank: int) -> int:
         """The rank that stands for this one."""
+        return self._of[rank]
+
+    def _first_equal(self, rank: int) -> int:
         place = coordinates(rank, self.sizes)
         return rank_of(
             {axis: 0 if axis in self._equal else place[axis] for axis in place}, self.sizes

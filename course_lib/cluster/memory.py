@@ -41,6 +41,7 @@ class OutOfMemory(Refusal):
 
     def __init__(self, asked: str, found: str, why: str, rank: int) -> None:
         super().__init__(asked, found, why)
+        self.args = (asked, found, why, rank)  # of which pickle makes it again
         self.rank = rank
 
 

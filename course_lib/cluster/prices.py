@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from course_lib.cluster.dataless import tensors_in
+from course_lib.cluster.dataless import name_of, tensors_in
 from course_lib.plan.inputs.calibration import FITTED, STREAMING, Fitted
 from course_lib.plan.inputs.hardware import Cluster
 from course_lib.plan.time.block import Product
@@ -32,12 +32,7 @@ FREE = ("empty", "empty_like", "new_empty", "empty_strided", "new_empty_strided"
 
 def is_product(func: Any) -> bool:
     """Whether an operation is a matrix product."""
-    return func is not None and _name(func) in PRODUCTS
-
-
-def _name(func: Any) -> str:
-    name: str = func._schema.name
-    return name.partition("::")[2].removesuffix("_")
+    return func is not None and name_of(func).removesuffix("_") in PRODUCTS
 
 
 class Prices:
@@ -53,7 +48,7 @@ class Prices:
 
     def seconds(self, func: Any, args: Any, result: Any) -> float:
         """Of one operation, from what went in and what came out."""
-        name = _name(func)
+        name = name_of(func).removesuffix("_")
         if name in PRODUCTS:
             return self._product(*args[PRODUCTS[name] : PRODUCTS[name] + 2])
         if "scaled_dot_product" in name:

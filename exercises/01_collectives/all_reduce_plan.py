@@ -26,6 +26,7 @@ reaches more than 1. The figure is the mean over twelve fixed cases.
 Your answer may use nothing of `course_lib`.
 """
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 

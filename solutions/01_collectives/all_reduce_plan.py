@@ -24,6 +24,7 @@ Measured: a lower bound for the time, divided by the time of your plan; more is 
 reaches more than 1. The figure is the mean over twelve fixed cases.
 """
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 
@@ -55,44 +56,47 @@ def all_reduce_plan(
             total += latency + max(count * size / speeds[a][b] for (a, b), count in sent.items())
         return total
 
-    fastest = max(map(max, speeds))
     found = []
-    for depth in (0, 0.3, 1, 3, 10, chunks * fastest):
-        trees = _trees(speeds, chunks, depth / fastest)
+    fastest = max(map(max, speeds))
+    for depth in (0, 1, 2, 3, 5, 7, 10, 14, 20, 30, 45, 60, 100, 200, 400, 10 * chunks * fastest):
+        trees = _trees(speeds, chunks, depth)
         slowest = min(speeds[a][b] for tree in trees for a, b in tree.items())
         for most in (1, 1.5, 2, 3, 4, 6, 8, 12, 16, 24, 32):  # chunks of the slowest link, a round
             found.append(_rounds(speeds, trees, most / slowest))
     return min(found, key=time)
 
 
-def _trees(speeds: Sequence[Sequence[int]], chunks: int, depth: float) -> list[Tree]:
+def _trees(speeds: Sequence[Sequence[int]], chunks: int, depth: int) -> list[Tree]:
     """A tree for each chunk, which avoids links that have much to carry already.
 
-    Wang et al., "Blink" (2020), pack trees in this way, with a linear program.
+    Wang et al., "Blink" (2020), pack trees in this way, with a linear program. Costs are whole
+    numbers: where two are equal, no rounding decides, and so every Python finds the same trees.
 
     Args:
         speeds: of the links.
         chunks: how many.
-        depth: what a step away from the root counts, in the time of a byte.
+        depth: what a step away from the root counts, in tenths of a chunk on the fastest link.
     """
     load: Counter[tuple[int, int]] = Counter()
+    whole = math.lcm(*(speed for row in speeds for speed in row if speed))
+    step = depth * (whole // max(map(max, speeds)))
 
-    def cost(a: int, b: int) -> float:
-        return (load[a, b] + 1) / speeds[a][b]
+    def cost(a: int, b: int) -> int:
+        return 10 * (load[a, b] + 1) * (whole // speeds[a][b])
 
-    def grown(root: int) -> tuple[float, float, int, Tree]:
-        """The tree from a root, after its slowest link and the sum of its costs."""
+    def grown(root: int) -> tuple[int, int, int, Tree]:
+        """A root's tree, after its slowest link with its longest way, and its costs."""
         tree, away = Tree(), {root: 0}
         while len(away) < len(speeds):
             *_, a, b = min(
-                (cost(a, b) + depth * away[a], away[a], a, b)
+                (cost(a, b) + step * away[a], away[a], a, b)
                 for a in away
                 for b in range(len(speeds))
                 if speeds[a][b] and b not in away
             )
             tree[b], away[b] = a, away[a] + 1
         costs = [cost(a, b) for b, a in tree.items()]
-        return max(costs), sum(costs) + depth * sum(away.values()), root, tree
+        return max(costs) + step * max(away.values()), sum(costs), root, tree
 
     trees = []
     for _ in range(chunks):

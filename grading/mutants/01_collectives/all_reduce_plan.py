@@ -15,8 +15,8 @@ WRONG = [
 -                if speeds[a][b] and b not in away
 +                if b not in away
 @@
--        return (load[a, b] + 1) / speeds[a][b]
-+        return (load[a, b] + 1) / (speeds[a][b] or 1000)
+-        return 10 * (load[a, b] + 1) * (whole // speeds[a][b])
++        return 10 * (load[a, b] + 1) * (whole // (speeds[a][b] or 1000))
 @@
 -            total += latency + max(count * size / speeds[a][b] for (a, b), count in sent.items())
 +            total += latency + max(count * size for count in sent.values())
