@@ -1,15 +1,15 @@
 """What a simulated cluster costs, and how near it comes to published runs, beside the planner.
 
 `step` rows: a step of the course's own training program on simulated GPUs: the processor time and
-the memory of the one process that simulates it; the note has the step's virtual time. `speed` rows: TFLOP/s of a GPU as the source counts them, simulated (ours) beside
-published, for runs whose model is the course's; the note has the planner's number. The simulation
-runs our program and not Megatron-LM: it fuses nothing, and so holds more; no rank is short of memory
-here.
+the memory of the one process that simulates it; the note has the step's virtual time. `speed`
+rows: TFLOP/s of a GPU as the source counts them, simulated (ours) beside published; the note has
+the planner's number. The simulation runs our program on that cluster and not the source's, whose
+kernels are fused: it is slower, and holds more, so no rank is short of memory here. What the two
+have in common is the order of layouts.
 """
 
 from __future__ import annotations
 
-import csv
 import json
 import math
 import resource
@@ -26,9 +26,9 @@ from course_lib.cluster import simulate
 from course_lib.layout import Layout
 from course_lib.model import ModelConfig
 from course_lib.plan.inputs.hardware import parse_cluster
-from course_lib.plan.published.published import predict
 from course_lib.plan.published.row import read
-from course_lib.plan.published.scores import DATA
+from course_lib.plan.published.scores import rows as published
+from course_lib.plan.published.scores import score
 from course_lib.schedule import SCHEDULES
 from course_lib.train import RunConfig
 from course_lib.train.simulated import equal_ranks, one_step
@@ -48,7 +48,16 @@ STEPS = {
         pp=16, dp=128, tp=8, micro_batches=16, zero=1, sequence=True, recompute="full"
     )),
 }  # fmt: skip
-PUBLISHED = ("dgxc_llama8b_bf16_8", "dgxc_llama8b_bf16_64", "dgxc_llama70b_bf16_64")
+PUBLISHED = (
+    "sc21t1_1.7B",
+    "sc21t1_7.5B",
+    "korth_22B_full",
+    "korth_22B_selective",
+    "simumax_b200_llama3_70b_l12_tp1_pp2_dp4_mbc8_cef",
+    "simumax_b200_llama3_70b_tp2_pp1_dp4_l12_mbc8_cef",
+    "simumax_b200_llama3_70b_l12_tp4_pp1_dp2_mbc8_cef",
+    "simumax_b200_llama3_70b_l12_tp8_pp1_dp1_mbc8_cef",
+)
 
 
 @dataclass(frozen=True)
@@ -69,7 +78,7 @@ class Simulated:
 def run_config(model: ModelConfig, layout: Layout, folder: Path) -> RunConfig:
     """The run as the training command takes it; the model in a file, for its vocabulary."""
     path = folder / "model.json"
-    fields = ("layers", "hidden", "heads", "kv_heads", "ffn", "vocabulary", "tied")
+    fields = ("layers", "hidden", "heads", "kv_heads", "ffn", "vocabulary", "gated", "tied")
     path.write_text(json.dumps({name: asdict(model)[name] for name in fields}))
     return RunConfig(
         pp=layout.pp, dp=layout.dp, cp=layout.cp, tp=layout.tp, zero=layout.zero,
@@ -99,7 +108,7 @@ def apart(model: ModelConfig, layout: Layout, cluster: str) -> Simulated:
 
 
 def rows() -> Iterator[Row]:
-    """Two steps at the size of real runs, then three published ones; ten minutes on one core."""
+    """Two steps at the size of real runs, then published ones; about eight minutes on one core."""
     for name, (model, cluster, layout) in STEPS.items():
         found = apart(model, layout, cluster)
         note = f"pp {layout.pp}, dp {layout.dp}, tp {layout.tp} on {cluster}: {found.virtual:.2f} s"
@@ -107,13 +116,10 @@ def rows() -> Iterator[Row]:
             yield Row(
                 "simulated", f"{name} step, {what}", layout.gpus, 0, value, None, "", unit, note
             )
-    with DATA.open(newline="") as file:
-        known = {row["id"]: row for row in csv.DictReader(file)}
-    for name in PUBLISHED:
-        run, row = read(known[name]), known[name]
-        cluster = f"{run.layout.gpus}x{run.cluster.gpu.name}"
-        found = apart(run.config, run.layout, cluster)
-        ours, theirs = run.tflops(found.virtual), float(row["tflops_gpu"])
-        note = f"the planner {predict(row)['tflops_gpu']:.0f}; simulated in {found.seconds:.0f} s"
-        yield Row("simulated", f"speed, {name}", run.layout.gpus, 0, ours, theirs, "published",
-                  "TFLOP/s", note)  # fmt: skip
+    for one in score([row for row in published() if row["id"] in PUBLISHED]):
+        run, name = read(one.row), one.row["id"]
+        found = apart(run.config, run.layout, f"{run.layout.gpus}x{run.cluster.gpu.name}")
+        yield Row(
+            "simulated", f"speed, {name}", run.layout.gpus, 0, run.tflops(found.virtual),
+            one.published, "published", "TFLOP/s", f"the planner {one.predicted:.0f}",
+        )  # fmt: skip
