@@ -179,7 +179,7 @@ WRONG = [
 +    path = Path(folder) / f"step-{step:08}"
 +    path.mkdir(exist_ok=True)
 '''),
-    Wrong("file_of_the_global_rank", ["the index of its rank in the group"], '''
+    Wrong("file_of_the_global_rank", ["a file that is not one of rank-0.bin"], '''
 -    name, stored = f"rank-{group.index}.bin", []
 +    name, stored = f"rank-{group.rank}.bin", []
 '''),
