@@ -6,8 +6,9 @@ are enough for N ranks. A loop in which the source sends to all others takes N-1
 
 Rules: fill the tensor in place; it keeps its memory. It may have any dtype and shape, and may be
 empty or non-contiguous (the messages take care of that). The source may have any index, and N need
-not be a power of two. Each rank except the source receives once, and the source never. Peers are
-indices in the group: `group.index`, `group.size`.
+not be a power of two. Each rank except the source receives once, and the source never. When the
+function returns, every message has been waited for, also those that were sent. Peers are indices in
+the group: `group.index`, `group.size`.
 
 Your answer may use `comm.Group`, `comm.Work`, `comm.send`, `comm.recv`, `comm.isend`, `comm.irecv`
 and `comm.exchange` of `course_lib`.

@@ -14,7 +14,8 @@ Each rank with index 2^k or more sends its tensor to another rank, which adds it
 part for both, and sends the result back: two more rounds, in which each of the two sends S bytes.
 
 Rules: change the tensor in place; it keeps its dtype and its memory. It may have any number of
-elements, so halves may differ by one, and may be non-contiguous. Peers are indices in the group:
+elements, so halves may differ by one, and may be non-contiguous. When the function returns, every
+message has been waited for, also those that were sent. Peers are indices in the group:
 `group.index`, `group.size`.
 
 Your answer may use `comm.Group`, `comm.Work`, `comm.send`, `comm.recv`, `comm.isend`, `comm.irecv`

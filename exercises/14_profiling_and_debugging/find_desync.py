@@ -39,11 +39,12 @@ The logs of all ranks are there, in any order, taken at the same time. Rules:
   1. a call that ranks made differently, as far as their logs have it: `kind` and `ranks` are those
      of `difference`;
   2. a call in some log that ranks lack whose programs have ended: `missing`, with these ranks;
-  3. a call in some log that ranks lack which never come: `missing`, with these ranks. If there are
-      several faults, those of kind 1 come first, then those of kind 2: a rank that waits is often
-      only a victim of one that ended. Within a kind, the call that began first, on any of the ranks
-      whose logs have it, comes first. (Numbers of different groups cannot be compared.) A call on
-      the wrong group shows up too: it is missing in the right one.
+  3. a call in some log that ranks lack which never come: `missing`, with these ranks.
+
+  If there are several faults, those of kind 1 come first, then those of kind 2: a rank that waits
+  is often only a victim of one that ended. Within a kind, the call that began first, on any of the
+  ranks whose logs have it, comes first. (Numbers of different groups cannot be compared.) A call on
+  the wrong group shows up too: it is missing in the right one.
 
 Plain Python. `course_lib.trace` has the same for the course's own logs, so do not use it.
 

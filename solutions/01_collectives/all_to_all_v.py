@@ -5,10 +5,11 @@ each piece is sent once. Mixture-of-experts models send tokens to their experts 
 nobody knows beforehand how many go where (lesson 12).
 
 Rules: send no message for an empty piece, since it would cost as much time as any small message.
-Both ends know that it is empty: `inputs[j]` of rank i has as many elements as `outputs[i]` of rank
-j. Every other piece is one message. A rank's piece for itself is copied. Fill the outputs in place,
-and do not change the inputs; both may be non-contiguous (the messages take care of that). Peers are
-indices in the group: `group.index`, `group.size`.
+Both ends know that it is empty: `inputs[j]` of rank i has the shape of `outputs[i]` of rank j.
+Every other piece is one message. A rank's piece for itself is copied. Fill the outputs in place,
+and do not change the inputs; both may be non-contiguous (the messages take care of that). When the
+function returns, every message has been waited for, also those that were sent. Peers are indices in
+the group: `group.index`, `group.size`.
 """
 
 import torch

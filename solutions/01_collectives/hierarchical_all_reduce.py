@@ -8,8 +8,9 @@ bytes to other nodes: the all-reduce of one chunk of S/g. Inside the node it sen
 
 Rules: change the tensor in place; it keeps its dtype and its memory. g and n need not divide its
 size, and it may be non-contiguous. A node may have only one rank, and there may be only one node.
-`ring_pass` below does what you wrote for the ring: you may use it, change it, or ignore it. Peers
-are indices in the group in which the message is sent.
+`ring_pass` below does what you wrote for the ring: you may use it, change it, or ignore it. When
+the function returns, every message has been waited for, also those that were sent. Peers are
+indices in the group in which the message is sent.
 """
 
 from collections.abc import Sequence

@@ -11,7 +11,8 @@ Rules: chunks may have different sizes, and may be empty. A receiver must know h
 expect, so every rank gets the sizes of all chunks. The chunk must not be changed; the result is a
 new tensor of the same dtype. In each step, a rank sends one message to the next rank on the ring
 and receives one from the previous rank: `group.index`, `group.next`, `group.previous`,
-`group.size`.
+`group.size`. When the function returns, every message has been waited for, also those that were
+sent.
 """
 
 import torch

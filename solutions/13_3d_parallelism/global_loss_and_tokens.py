@@ -7,9 +7,10 @@ Notebook 13. The loss of a batch is a mean over *tokens*:
 where a token counts if its target is not -100 (padding, or a prompt that is not to be learnt). On a
 mesh pp × dp × ep × cp × tp, no rank has all tokens. After the forwards of a step:
 
-    axis two ranks that differ only in it have dp, ep, cp different tokens of the batch: other rows
-    (dp, ep), other positions (cp) tp the same tokens, and the same losses pp the same targets, but
-    only the last stage has losses
+    axis         two ranks that differ only in it have
+    dp, ep, cp   different tokens of the batch: other rows (dp, ep), other positions (cp)
+    tp           the same tokens, and the same losses
+    pp           the same targets, but only the last stage has losses
 
 Every rank needs the number of tokens, to scale its gradients, and the loss, to report it and to
 notice when it is not finite. So each rank calls this function, and gets both.

@@ -12,7 +12,8 @@ What you leave out keeps its default. A layout is valid if
 - no rank ever holds more than `room` GB (10⁹ bytes).
 
 How you find your layouts is up to you: with the formulas of the lessons, by hand, or by a search
-with the simulator, which takes a second or two for each layout. This line simulates one:
+with the simulator, which takes a second or two for each layout. This line simulates one, and says
+how much memory its ranks hold; `--help` lists what each option may be, and its default:
 
     python -m course_lib.train.run --simulate 4x8xH100 --layers 8 ... --dp 32 --zero 3
 

@@ -15,7 +15,9 @@ Rules
   may be empty. The ranges of a matrix follow one another in the order of the indices.
 - `owner_muon` returns the pieces of the results, with the shapes of `directions`. It does not
   change its arguments.
-- It makes exactly two all-to-alls. They send the owners only the pieces that they need, and send
+- It makes exactly two all-to-alls: `all_to_all(output, input, group, output_sizes, input_sizes)`,
+  where a tensor holds the parts of all members one after the other, and the lists say how many
+  elements each part has. They send the owners only the pieces that they need, and send
   back only each rank's own pieces. Each rank computes only the matrices that `choose_owners` gives
   it.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import math
 from pathlib import Path
 
 import pytest
@@ -11,10 +12,12 @@ import torch
 from course_lib.grade.author import mutate
 from course_lib.grade.author.build import BuildError, is_given, starter
 from course_lib.grade.catalog import Entry, SuiteError, find, read_suite
-from course_lib.grade.checks import CheckFailed
+from course_lib.grade.checks import Check, CheckFailed
 from course_lib.grade.rank import payload
 from course_lib.grade.rank.fence import Fence, Refused, Seal
-from course_lib.grade.suite.compare import compare, tolerance
+from course_lib.grade.report.card import CheckResult
+from course_lib.grade.report.words import details
+from course_lib.grade.suite.compare import compare, other_type, tolerance
 from course_lib.trace import Refusal
 
 # --- payload -------------------------------------------------------------------------------------
@@ -59,7 +62,7 @@ def test_infinity_is_near_nothing_else() -> None:
             compare(actual, expected, "the rate")
 
 
-def _said(actual: torch.Tensor, expected: torch.Tensor) -> str:
+def _said(actual: torch.Tensor | float, expected: torch.Tensor | float) -> str:
     with pytest.raises(CheckFailed) as caught:
         compare(actual, expected, "the weight")
     return caught.value.cause
@@ -74,6 +77,25 @@ def test_float32_is_blamed_for_its_own_rounding_alone() -> None:
     assert "float32's rounding" in _said(right.float().double(), right)
     assert "float32's rounding" in _said(part, right)
     assert "float32's rounding" not in _said(forgotten, right)
+    norm = math.sqrt(2.0)
+    assert "float32's rounding" in _said(float(torch.tensor(norm)), norm)
+    assert not _said(norm + 1e-3, norm)
+
+
+def test_a_right_value_of_another_type_is_told_from_a_wrong_value() -> None:
+    for actual, kind in ((3.0, "float"), (torch.tensor(3), "Tensor")):
+        assert other_type(actual, 3).endswith(f"its type is {kind}, not int")
+    assert not other_type(4.0, 3) and not other_type(3, 3) and not other_type("3", 3)
+
+
+def test_what_was_found_is_not_said_twice_in_a_card() -> None:
+    same = {"message": "the norm has the wrong value", "expected": "2", "measured": "3"}
+    check = Check("check_norm", "the norm", 1, "E")
+    seen: dict[tuple[str, ...], int] = {}
+    first = CheckResult(check, "failed", **same, cause="add the squares")
+    second = CheckResult(check, "failed", **same, cause="send one number")
+    assert details(first, seen, 1)[-1] == "likely:   add the squares"
+    assert details(second, seen, 2) == ["the same as in check 1"]
 
 
 def test_rounding_passes_and_a_bug_does_not() -> None:

@@ -40,7 +40,7 @@ def details(result: CheckResult, seen: dict[tuple[str, ...], int], number: int) 
         number: this check's number, from 1.
     """
     fault = result.fault
-    key: tuple[str, ...] = (result.message, result.expected, result.measured, result.cause)
+    key: tuple[str, ...] = (result.message, result.expected, result.measured)
     if fault is not None:  # the ranks and the sizes may differ: it is the same mistake
         key = (fault.kind, str(fault.line) if fault.line else fault.message)
     if key in seen:

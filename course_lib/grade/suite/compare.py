@@ -13,6 +13,7 @@ from course_lib.grade.checks import CheckFailed
 FLOAT64_RTOL = 1e-9  # an honest float64 answer errs by 1e-13; few real bugs by less than this
 FLOAT64_EXACT = 1e-11  # an element that errs by less has met no narrower type
 SHOWN = 6  # values of a tensor that are written out
+ROUNDED = "the error is as large as float32's rounding: is something cast on its way?"
 
 
 def tolerance(dtype: torch.dtype, terms: int = 4) -> float:
@@ -181,7 +182,10 @@ def alike(actual: Any, other: Any, terms: int) -> bool:
 
 
 def _guess(actual: Any, expected: Any, terms: int) -> str:
-    """What a wrong tensor has in common with the right one."""
+    """What a wrong tensor, or number, has in common with the right one."""
+    if isinstance(actual, float) and isinstance(expected, float):
+        numbers = [torch.tensor([number], dtype=torch.float64) for number in (actual, expected)]
+        return ROUNDED if _rounded(*numbers) else ""
     if not isinstance(actual, torch.Tensor) or not actual.dtype.is_floating_point:
         return ""
     if actual.isnan().any():
@@ -195,8 +199,23 @@ def _guess(actual: Any, expected: Any, terms: int) -> str:
     if ratio.numel() > 1 and same and abs(float(ratio[0]) - 1.0) > 1e-5:
         return f"every value is {_number(ratio[0])} times what it should be"
     if actual.dtype == torch.float64 and _rounded(first, second):
-        return "the error is as large as float32's rounding: is something cast on its way?"
+        return ROUNDED
     return ""
+
+
+def other_type(actual: Any, expected: Any) -> str:
+    """Says so if a number has the right value and the wrong type, which `describe` does not show.
+
+    Args:
+        actual: what the learner's code returned.
+        expected: what it should be.
+    """
+    value = actual.item() if isinstance(actual, torch.Tensor) and actual.numel() == 1 else actual
+    numbers = isinstance(value, (int, float)) and isinstance(expected, (int, float))
+    if not numbers or type(actual) is type(expected) or value != expected:
+        return ""
+    types = [type(each).__name__ for each in (actual, expected)]
+    return f"the value is right, but its type is {types[0]}, not {types[1]}"
 
 
 def _rounded(actual: torch.Tensor, expected: torch.Tensor) -> bool:

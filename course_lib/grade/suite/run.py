@@ -14,7 +14,7 @@ from course_lib.grade.faults import RunFault
 from course_lib.grade.judge.bench import Bench, Result
 from course_lib.grade.judge.trial import Limits
 from course_lib.grade.suite import places
-from course_lib.grade.suite.compare import alike, compare, describe
+from course_lib.grade.suite.compare import alike, compare, describe, other_type
 from course_lib.grade.suite.traffic import Traffic
 from course_lib.ranks.system.scratch import working_folder
 
@@ -226,7 +226,7 @@ class Run(Traffic):
             rank=rank,
             expected=describe(expected),
             measured=describe(actual),
-            cause=cause,
+            cause=cause or other_type(actual, expected),
         )
 
     def at_most(

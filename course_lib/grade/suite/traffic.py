@@ -70,8 +70,8 @@ class Traffic:
                 "all chunks go round at the same time, one step apart",
             )
 
-    def forbid_collectives(self, result: Result) -> None:
-        """Fails if anything but single messages was used."""
+    def messages_alone(self, result: Result) -> None:
+        """Fails if anything but single messages was used, or if one was never waited for."""
         for ledger in result.ledgers:
             for event in ledger.events:
                 if event.op not in ("send", "recv") or event.algorithm:
@@ -82,6 +82,14 @@ class Traffic:
                         event.label,
                         "this exercise builds the collective itself, from messages",
                     )
+            if under_way := ledger.open_events():
+                raise CheckFailed(
+                    "messages are never waited for",
+                    ledger.rank,
+                    "`wait` for each work that isend and irecv return",
+                    f"{len(under_way)} still under way at the end: {under_way[0].label}",
+                    "until then, the tensor that is sent must not change",
+                )
 
 
 def _for_ranks(value: int | Sequence[int], world: int) -> list[int]:

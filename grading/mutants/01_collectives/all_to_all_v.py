@@ -209,6 +209,21 @@ WRONG = [
 +        if outputs[to].numel():
 +            under_way.append(irecv(outputs[to], source, group))
 '''),
+    Wrong("len_for_numel", ["an empty piece of any shape"], '''
+-        if outputs[source].numel():
++        if len(outputs[source]):
+@@
+-        if inputs[to].numel():
++        if len(inputs[to]):
+'''),
+    Wrong("own_piece_as_flat_view", ["view size is not compatible"], '''
+-    outputs[group.index].copy_(inputs[group.index])
++    outputs[group.index].view(-1).copy_(inputs[group.index].view(-1))
+'''),
+    Wrong("sends_not_waited_for", ["messages are never waited for"], '''
+-            under_way.append(isend(inputs[to], to, group))
++            isend(inputs[to], to, group)
+'''),
 ]
 
 RIGHT = [

@@ -156,6 +156,13 @@ WRONG = [
 -        reach *= 2
 +    tree_broadcast(tensor, source, group)
 '''),
+    Wrong("sends_not_waited_for", ["messages are never waited for"], '''
+-from course_lib.comm import Group, recv, send
++from course_lib.comm import Group, isend, recv
+@@
+-                send(tensor, (group.index + reach) % group.size, group)
++                isend(tensor, (group.index + reach) % group.size, group)
+'''),
 ]
 
 RIGHT = [

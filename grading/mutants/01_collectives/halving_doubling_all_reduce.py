@@ -224,6 +224,14 @@ WRONG = [
 -    tensor.copy_(data.view(tensor.shape))
 +    comm.halving_doubling_all_reduce(tensor, group)
 '''),
+    Wrong("last_send_not_waited_for", ["messages are never waited for"], '''
+-from course_lib.comm import Group, exchange, recv, send
++from course_lib.comm import Group, exchange, isend, recv, send
+@@
+         if speaks_for < group.size:
+-            send(data, speaks_for, group)
++            isend(data, speaks_for, group)
+'''),
 ]
 
 RIGHT = [

@@ -330,6 +330,20 @@ WRONG = [
 +            parts[giving % group.size], group.next,
 +            parts[taking % group.size], group.previous, group,
 '''),
+    Wrong("sends_not_waited_for", ["messages are never waited for"], '''
+-from course_lib.comm import Group, exchange
++from course_lib.comm import Group, isend, recv
+@@
+-        exchange(
+-            parts[giving % group.size],
+-            group.next,
+-            parts[taking % group.size],
+-            group.previous,
+-            group,
+-        )
++        isend(parts[giving % group.size], group.next, group)
++        recv(parts[taking % group.size], group.previous, group)
+'''),
 ]
 
 RIGHT = [

@@ -246,6 +246,14 @@ WRONG = [
 -        mine = chunks[(group.index - step - 2) % group.size]
 +        mine = chunks[(group.index - step - 1) % group.size]
 '''),
+    Wrong("sends_not_waited_for", ["messages are never waited for"], '''
+-from course_lib.comm import Group, exchange
++from course_lib.comm import Group, isend, recv
+@@
+-        exchange(passing, group.next, incoming, group.previous, group)
++        isend(passing, group.next, group)
++        recv(incoming, group.previous, group)
+'''),
 ]
 
 RIGHT = [

@@ -112,8 +112,14 @@ WRONG = [
 -        if parameter.grad is not None:
 -            parameter.grad.div_(scale)
 '''),
-    Wrong("never_zeroes", ["the gradients before the step of update 2"], '''
+    Wrong("never_zeroes", ["gradients from before are still in it"], '''
 -    optimizer.zero_grad()
+'''),
+    Wrong("zeroes_last", ["gradients from before are still in it"], '''
+-    optimizer.zero_grad()
+@@
+     optimizer.step()
++    optimizer.zero_grad()
 '''),
     Wrong("no_epsilon", ["without the 1e-6"], '''
 -    factor = min(1.0, max_norm / (float(norm) + 1e-6))

@@ -46,7 +46,7 @@ WRONG = [
 +        self.synchronises = False
 +        yield
 '''),
-    Wrong("never_zeroes", ["gradients of the last update are still in it"], '''
+    Wrong("never_zeroes", ["gradients from before the epoch are still in it"], '''
 -        optimizer.zero_grad()
 '''),
     Wrong("no_finally", ["an exception skipped the line"], '''
@@ -145,6 +145,12 @@ WRONG = [
 @@
          for number, (inputs, targets) in enumerate(window, 1):
 +            optimizer.zero_grad()
+'''),
+    Wrong("zeroes_last", ["gradients from before the epoch are still in it"], '''
+-        optimizer.zero_grad()
+@@
+         optimizer.step()
++        optimizer.zero_grad()
 '''),
 ]
 

@@ -57,6 +57,9 @@ WRONG = [
 -    warm = p - 1 - rank if v == 1 else 2 * (p - 1 - rank) + (v - 1) * p
 +    warm = p - 1 - rank
 '''),
+    Wrong("warm_up_longer_than_the_rounds", ["each micro-batch passes each stage"], '''
+-    warm = min(warm, m * v)
+'''),
 ]
 
 RIGHT = [

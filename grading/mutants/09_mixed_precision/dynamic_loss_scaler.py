@@ -168,6 +168,16 @@ WRONG = [
 +        self.inner = torch.amp.GradScaler("cpu", init_scale=self.scale)
 +        return self.inner.scale(loss)
 '''),
+    Wrong("sum_is_infinite", ["that is large but finite"], '''
+-                if not parameter.grad.isfinite().all():
++                if not parameter.grad.sum().isfinite():
+'''),
+    Wrong("zeroed_last", ["zero them first, not last"], '''
+-    optimizer.zero_grad()
+@@
+     scaler.update()
++    optimizer.zero_grad()
+'''),
 ]
 
 RIGHT = [

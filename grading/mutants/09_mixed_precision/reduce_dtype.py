@@ -362,6 +362,11 @@ WRONG = [
 +    terms = torch.stack([gradient.double() / ranks for gradient in gradients])
 +    return terms.abs().sum(0) * roundings / (1 - roundings)
 '''),
+    Wrong("always_divided_in_float32", ["divided in float32, which has not all numbers"], '''
+-    wide = torch.promote_types(gradient.dtype, dtype)
+-    share = (gradient.to(wide) / group.size).to(dtype)
++    share = (gradient.to(torch.float32) / group.size).to(dtype)
+'''),
 ]
 
 RIGHT = [

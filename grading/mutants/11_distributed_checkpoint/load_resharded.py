@@ -176,6 +176,17 @@ WRONG = [
 -            if file.stat().st_size < part["at"] + part["bytes"]:
 -                raise ValueError(f"{file} is too short for {piece.name}")
 '''),
+    Wrong("size_without_the_place", ["a file that was cut short"], '''
+-            if file.stat().st_size < part["at"] + part["bytes"]:
++            if file.stat().st_size < part["bytes"]:
+'''),
+    Wrong("step_0_is_none", ["Step 0 is a step as well"], '''
+-    newest = torch.tensor(max(complete_steps(folder), default=-1))  # mutate: same
++    newest = torch.tensor(max(complete_steps(folder), default=0))
+@@
+-    if newest < 0:  # mutate: same
++    if not newest:
+'''),
 ]
 
 RIGHT = [

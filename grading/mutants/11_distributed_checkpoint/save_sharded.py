@@ -179,6 +179,21 @@ WRONG = [
 +    path = Path(folder) / f"step-{step:08}"
 +    path.mkdir(exist_ok=True)
 '''),
+    Wrong("file_of_the_global_rank", ["a file that is not one of rank-0.bin"], '''
+-    name, stored = f"rank-{group.index}.bin", []
++    name, stored = f"rank-{group.rank}.bin", []
+'''),
+    Wrong("boxes_told_apart_by_offsets", ["elements of late are nowhere"], '''
+-    boxes = [json.dumps(piece.about()) for piece in pieces]
++    boxes = [json.dumps([piece.name, piece.offsets]) for piece in pieces]
+@@
+-        writer[box] = min(holders, key=lambda index: load[index])
+-        load[writer[box]] += json.loads(box)["bytes"]
++        writer[box] = holders[0]
+@@
+-                stored.append({**json.loads(box), "file": name, "at": file.tell()})  # mutate: same
++                stored.append({**piece.about(), "file": name, "at": file.tell()})
+'''),
 ]
 
 RIGHT = [

@@ -12,7 +12,7 @@ WRONG = [
 +    layout = dict(layouts[cluster, room])
 +    return {**layout, "tp": layout.get("tp", 2) // 2}
 '''),
-    Wrong("memory_forgotten", ["case 1: a rank holds too much"], '''
+    Wrong("memory_forgotten", ["case 1 (4x8xH100, 3 GB): a rank holds too much"], '''
 -    return layouts[cluster, room]
 +    gathered_only = {"dp": 32, "zero": 3}
 +    return gathered_only if room == 3 else layouts[cluster, room]
@@ -33,6 +33,14 @@ WRONG = [
 -    return layouts[cluster, room]
 +    layout = dict(layouts[cluster, room])
 +    return {"pp": 4, "tp": 8, "dp": 1, "zero": 1, "micro_batches": 32} if room == 3 else layout
+'''),
+    Wrong("a_quotient", ["dp is 32, of type float"], '''
+-    return layouts[cluster, room]
++    return {"dp": 64 / 2, "zero": 3}
+'''),
+    Wrong("unknown_schedule", ["asked: --schedule zbv; found: gpipe, 1f1b"], '''
+-    return layouts[cluster, room]
++    return {"dp": 16, "pp": 8, "micro_batches": 8, "schedule": "zbv"}
 '''),
 ]
 

@@ -98,6 +98,16 @@ WRONG = [
 +        every = torch.empty(self.group.size * shard.numel(), dtype=shard.dtype)
 +        all_gather(every, shard.flatten(), self.group)
 '''),
+    Wrong("step_0_is_nothing", ["a save that was interrupted"], '''
+-        self.steps = [-1, -1]  # -1: not whole
++        self.steps = [0, 0]
+@@
+-        self.steps[self.slot] = -1
++        self.steps[self.slot] = 0
+@@
+-            self.steps = [step if place == slot else -1 for place in range(2)]
++            self.steps = [step if place == slot else 0 for place in range(2)]
+'''),
 ]
 
 HEAD = '''

@@ -81,6 +81,16 @@ WRONG = [
 +    left.extend(batch for rank, batch in held.items() if rank not in present)
 +    left.sort()
 '''),
+    Wrong("order_of_the_dict", ["ranks are taken in the order of the dict"], '''
+-    living = sorted(
++    living = list(
+'''),
+    Wrong("deals_in_place", ["an argument was changed", "make new ones"], '''
+-    left = sorted([*todo, *(batch for rank, batch in held.items() if rank not in present)])
++    left = todo
++    left += [batch for rank, batch in held.items() if rank not in present]
++    left.sort()
+'''),
 ]
 
 BODY = '''

@@ -56,6 +56,10 @@ WRONG = [
 -    mine = torch.zeros(tensor.numel() + 1, dtype=tensor.dtype)
 +    mine = torch.zeros(tensor.numel() + 1)
 '''),
+    Wrong("returns_a_float", ["the value is right, but its type is float, not int"], '''
+-    count = int(mine[-1].item())
++    count = mine[-1].item()
+'''),
 ]
 
 RIGHT = [

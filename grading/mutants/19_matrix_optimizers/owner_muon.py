@@ -67,6 +67,10 @@ WRONG = [
 +    for cut in cuts:
 +        newton_schulz(sent.new_ones(cut.shape), steps)
 '''),
+    Wrong("without_the_squares", ["without 2·r³"], '''
+-    costs = [4 * r * r * c + 2 * r**3 for r, c in map(sorted, shapes)]
++    costs = [4 * r * r * c for r, c in map(sorted, shapes)]
+'''),
 ]
 
 RIGHT = [

@@ -53,9 +53,9 @@ def drive(
     return {"outputs": outputs, "inputs": inputs}
 
 
-def drive_columns(learner: Any, group: Any, inputs: torch.Tensor, rows: int) -> dict[str, Any]:
-    """Pieces that are columns of matrices, so none is contiguous."""
-    outputs = inputs.new_full((rows, group.size), BEFORE)
+def drive_columns(learner: Any, group: Any, inputs: torch.Tensor) -> dict[str, Any]:
+    """Pieces that are cut out of the middle dim, so none is contiguous, nor can be seen as flat."""
+    outputs = torch.full_like(inputs, BEFORE)
     learner.all_to_all_v(list(outputs.unbind(1)), list(inputs.unbind(1)), group)
     return {"outputs": outputs}
 
@@ -143,15 +143,16 @@ def check_forms(run: Run) -> None:
     """E: tokens as rows (empty: 0×3), int64, and columns."""
     counts = [[2, 0, 1], [1, 3, 0], [0, 4, 2]]
     _compare(run, [[run.integers(-99, 99, (count, 3)) for count in row] for row in counts])
-    world, rows = 3, 6
-    wide = [run.random((rows, world)) for _ in range(world)]
-    result = run(drive_columns, [{"inputs": m, "rows": rows} for m in wide], world=world)
+    world = 3
+    wide = [run.random((6, world, 2)) for _ in range(world)]
+    result = run(drive_columns, [{"inputs": m} for m in wide], world=world)
     for rank, output in enumerate(run.each(result.outputs)):
         expected = torch.stack([wide[source][:, rank] for source in range(world)], 1)
         untouched = torch.full_like(expected, BEFORE)
         untouched[:, rank] = expected[:, rank]
         known = {"a non-contiguous output was copied and the copy filled": untouched}
-        run.close(output["outputs"], expected, "the matrix whose columns are outputs", likely=known)
+        what = "the tensor whose parts along dim 1 are the outputs"
+        run.close(output["outputs"], expected, what, likely=known)
 
 
 @check("each byte is sent once, straight to its receiver", points=2, code="B")
@@ -179,21 +180,22 @@ def check_bytes(run: Run) -> None:
 @check("no message for an empty piece, and one for each other piece", points=2, code="B")
 @diagnosis("an empty message takes as long as any other small one")
 def check_count(run: Run) -> None:
-    """B: the number of messages."""
+    """B: the number of messages; an empty piece is 2×0, so its `len` is not 0."""
     sizes = [[3, 0, 4], [0, 0, 0], [2, 0, 1]]
-    result = _send(run, _table(run, sizes))
+    result = _send(run, [[run.random((2, size)) for size in row] for row in sizes])
     for rank, ledger in enumerate(run.each(result.ledgers)):
         sent = sum(event.op == "send" for event in ledger.events)
         expected = sum(size > 0 for j, size in enumerate(sizes[rank]) if j != rank)
-        what = f"the number of messages sent, for pieces of {sizes[rank]},"
-        run.equal(sent, expected, what, likely={"empty pieces were sent as well": len(sizes) - 1})
+        what = f"the number of messages sent, for pieces of 2×{sizes[rank]},"
+        empty = "empty pieces were sent as well: `numel()` is 0 for an empty piece of any shape"
+        run.equal(sent, expected, what, likely={empty: len(sizes) - 1})
 
 
 @check("built from messages alone", points=1, code="X")
 @diagnosis("this exercise is to build the collective yourself: use send, recv and exchange")
 def check_messages(run: Run) -> None:
     """X: no collective of torch or of comm, and not comm's own exchange."""
-    run.forbid_collectives(_send(run, _table(run, [[5] * 4 for _ in range(4)])))
+    run.messages_alone(_send(run, _table(run, [[5] * 4 for _ in range(4)])))
 
 
 @check("large messages end", points=1, code="H")

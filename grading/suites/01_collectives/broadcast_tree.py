@@ -164,7 +164,7 @@ def check_rounds(run: Run) -> None:
 @diagnosis("this exercise is to build the collective yourself: use send, recv and exchange")
 def check_messages(run: Run) -> None:
     """X: no collective of torch, of comm, or of comm's own trees."""
-    run.forbid_collectives(_one(run, 4, 1)[0])
+    run.messages_alone(_one(run, 4, 1)[0])
 
 
 @check("large messages end", points=1, code="H")

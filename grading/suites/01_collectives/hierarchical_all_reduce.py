@@ -176,7 +176,7 @@ def check_inside(run: Run) -> None:
 @diagnosis("copy your own ring into the file, or use `ring_pass`")
 def check_messages(run: Run) -> None:
     """X: no collective of torch, and not comm's own rings."""
-    run.forbid_collectives(_one(run, 2, 2))
+    run.messages_alone(_one(run, 2, 2))
 
 
 @check("large messages end", points=1, code="H")

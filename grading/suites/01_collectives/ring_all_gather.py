@@ -168,7 +168,7 @@ def check_ring(run: Run) -> None:
 @diagnosis("this exercise is to build the collective yourself: use send, recv and exchange")
 def check_messages(run: Run) -> None:
     """X: no collective of torch, of comm, or of comm's own rings."""
-    run.forbid_collectives(_one(run, 4, EQUAL))
+    run.messages_alone(_one(run, 4, EQUAL))
 
 
 @check("large messages end", points=2, code="H")

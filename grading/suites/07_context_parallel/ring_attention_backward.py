@@ -56,7 +56,7 @@ def drive(learner: Any, group: Any, cases: list[Case], paired: Case) -> dict[str
         if paired:
             every_second = [range(first, group.size, 2) for first in range(2)]
             answers.append(_answer(learner, group.split(every_second, "cp"), paired))
-    return {"answers": answers, "clashes": watch.clashes, "open": len(group.ledger.open_events())}
+    return {"answers": answers, "clashes": watch.clashes}
 
 
 def _answer(learner: Any, group: Any, case: Case) -> dict[str, Any]:

@@ -169,7 +169,7 @@ def check_messages(run: Run) -> None:
     """B: exact bytes and number, messages alone."""
     for p in (3, 4):
         whole, _, result = _run(run, p)
-        run.forbid_collectives(result)
+        run.messages_alone(result)
         one_process.check_messages(run, whole, result)
 
 

@@ -119,7 +119,7 @@ def check_messages(run: Run) -> None:
 @diagnosis("send, recv, isend and irecv between neighbours are enough")
 def check_alone(run: Run) -> None:
     """X: no collective of torch or of comm."""
-    run.forbid_collectives(_run(run, 3)[1])
+    run.messages_alone(_run(run, 3)[1])
 
 
 @check("large messages end", points=2, code="H")

@@ -33,6 +33,7 @@ INTERVAL = 3
 UPDATES = 12
 GROWTH, BACKOFF = 4.0, 0.125
 RATE, LIMIT = 0.1, 0.5
+LEFT = 3.0  # gradients that somebody else's backward has left, before the first update
 # In which updates a gradient is not finite: on which rank, in which parameter, and what it is.
 OVERFLOWS = {2: (1, 1, math.inf), 9: (2, 0, math.nan), 10: (0, 1, -math.inf)}
 Gradients = list[list[list[torch.Tensor | None]]]  # of each rank, update and parameter
@@ -54,6 +55,8 @@ def drive(
     calls: list[int] = []
     adam.register_step_pre_hook(lambda *_: calls.append(1))
     scaler, found = learner.DynamicLossScaler(group, **settings), []
+    for parameter, gradient in zip(parameters, gradients[0], strict=True):
+        parameter.grad = None if gradient is None else torch.full_like(parameter, LEFT)
     for given in gradients:
         loss = torch.zeros((), dtype=torch.float64, requires_grad=True) * 1.0
         for parameter, gradient in zip(parameters, given, strict=True):
@@ -144,14 +147,15 @@ def trained(case: Case, rank: int, how: str = "") -> list[list[torch.Tensor]]:
     parameters = [nn.Parameter(w.clone()) for w in case.start]
     optimizer = getattr(torch.optim, case.optimizer)(parameters, lr=RATE)
     factors, found = [case.first, *scales(case.first, Slips(case.bad))], []
-    kept = [torch.zeros_like(w) for w in case.start]
+    kept = [torch.zeros_like(w) if g is None else torch.full_like(w, LEFT)
+            for g, w in zip(case.gradients[rank][0], case.start, strict=True)]  # fmt: skip
     for number, given in enumerate(case.gradients[rank]):
         factor, bad = factors[number], case.bad[number]
         true = [
             torch.zeros_like(w) if g is None else g for g, w in zip(given, case.start, strict=True)
         ]
         kept = [k / factor + g for k, g in zip(kept, true, strict=True)]
-        true = kept if how == "kept" else true
+        true = kept if how == "kept" or (how == "once" and number == 0) else true
         times = factor if how in ("scaled", "clipped") else 1.0
         used = [g * times for g in true] if how == "long" else clipped([g * times for g in true])
         used = [g / times for g in used] if how == "clipped" else used
@@ -246,7 +250,7 @@ def _check_near(run: Run) -> None:
     """Large numbers that are no overflow: in float64, and in float32 where squares overflow."""
     settings = {"scale": 512.0, "growth": GROWTH, "backoff": BACKOFF, "interval": 99}
     for dtype, large in ((torch.float64, 1e200), (torch.float32, 1e34), (torch.float32, -6e35)):
-        given = [[torch.tensor([1.0, large], dtype=dtype), None]]
+        given = [[torch.tensor([large, large], dtype=dtype), None]]
         inputs = {"start": [torch.zeros(1, 2, dtype=dtype), torch.zeros(1, dtype=dtype)],
                   "gradients": given, "settings": settings, "optimizer": "SGD",
                   "train": False}  # fmt: skip
@@ -255,8 +259,8 @@ def _check_near(run: Run) -> None:
                 found[0]["made"] is True and found[0]["scale"] == 512.0,
                 f"an update was skipped in which a {dtype} gradient is {512 * large:g}",
                 expected="the step, and the scale as it was",
-                cause="that is large but finite: use `isfinite` for each number, not a limit and "
-                "not the norm, whose squares overflow",
+                cause="that is large but finite: use `isfinite` for each number, not a limit, "
+                "a sum, or the norm, whose squares overflow",
             )
 
 
@@ -308,6 +312,8 @@ def check_train(run: Run) -> None:
                     "a skipped step was taken with zero gradients: AdamW changes the weights "
                     "anyway": "zeros",
                     "gradients of the last update are still there: zero them first": "kept",
+                    "gradients from before the first update were still there: zero them first, "
+                    "not last": "once",
                 }.items()})  # fmt: skip
             what = "what train_update returns"
             run.equal([update["made"] for update in found], [not bad for bad in case.bad], what)

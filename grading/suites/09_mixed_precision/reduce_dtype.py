@@ -30,7 +30,8 @@ EXERCISE = Exercise(
 )
 
 B16, F16, F32, F64 = torch.bfloat16, torch.float16, torch.float32, torch.float64
-PAIRS = ((F32, B16), (B16, F32), (F32, F16), (F64, F32), (F32, F32), (F16, B16), (B16, B16))
+PAIRS = ((F32, B16), (B16, F32), (F32, F16), (F64, F32), (F32, F32), (F16, B16), (B16, B16),
+         (F64, F64))  # fmt: skip
 LOOSE = 1.6  # how many times the bound may be
 SECOND = 1e-3  # room for roundings in a finer dtype than the one that counts
 Row = list[torch.Tensor]
@@ -79,9 +80,10 @@ def bound(rows: Row, dtype: torch.dtype) -> torch.Tensor:
 
 
 def limit(rows: Row, dtype: torch.dtype) -> torch.Tensor:
-    """The same, and one rounding to the gradient's dtype at the end, if that is coarser."""
+    """The same, one rounding to the gradient's dtype at the end, and those of `exact` itself."""
     back = rows[0].dtype if unit(rows[0].dtype) > unit(dtype) else F64
-    return (bound(rows, dtype) + unit(back) * exact(rows).abs()) * (1 + SECOND)
+    own = bound(rows, F64) + unit(back) * exact(rows).abs()
+    return (bound(rows, dtype) + own) * (1 + SECOND)
 
 
 def total(rows: Row) -> torch.Tensor:
@@ -110,6 +112,9 @@ def slips(rows: Row, dtype: torch.dtype) -> dict[str, torch.Tensor]:
             total([row / count for row in rows]).to(dtype),
         "divided by 2, whatever the group": total([s * count / 2 for s in shares]),
     }  # fmt: skip
+    if own == dtype == F64:
+        narrow = total([(row.float() / count).to(dtype) for row in rows])
+        known["divided in float32, which has not all numbers of float64"] = narrow
     return {why: wrong.to(own) for why, wrong in known.items()}
 
 
@@ -124,8 +129,10 @@ def cause(found: torch.Tensor, rows: Row, dtype: torch.dtype) -> str:
     return best if shares[best] > 0.5 else ""
 
 
-def same_form(run: Run, found: Any, like: torch.Tensor, what: str, rank: int) -> None:
-    """That something is a tensor of this shape and dtype."""
+def same_form(
+    run: Run, found: Any, like: torch.Tensor, what: str, rank: int, reduced: torch.dtype | None
+) -> None:
+    """That something is a tensor of this shape and dtype, which may have been left in `reduced`."""
     nothing = "nothing is returned" if found is None else ""
     run.true(
         isinstance(found, torch.Tensor),
@@ -135,7 +142,7 @@ def same_form(run: Run, found: Any, like: torch.Tensor, what: str, rank: int) ->
         cause=nothing,
     )
     run.equal(tuple(found.shape), tuple(like.shape), f"the shape of {what}", rank=rank)
-    likely = {"left in the reduce dtype: cast it back": str(found.dtype)}
+    likely = {"left in the reduce dtype: cast it back": str(reduced)}
     run.equal(str(found.dtype), str(like.dtype), f"the dtype of {what}", rank=rank, likely=likely)
 
 
@@ -148,7 +155,7 @@ def compare_means(
         for found, rows, dtype in cases[which]:
             names = [name_of(each) for each in (rows[0].dtype, dtype)]
             what = f"the mean of {names[0]} gradients of {len(rows)} ranks, summed in {names[1]},"
-            same_form(run, found, rows[0], what, rank)
+            same_form(run, found, rows[0], what, rank, dtype)
             error = (found.double() - exact(rows)).abs().nan_to_num(torch.inf)
             bad = (error > limit(rows, dtype)).flatten()
             if bad.any():
@@ -201,7 +208,7 @@ def mixed(run: Run, world: int) -> tuple[Any, list[Row], list[torch.dtype]]:
 @check("the mean in the gradient's dtype, on 1 and 3 ranks", points=3, code="E")
 @diagnosis("cast, divide, reduce, cast back")
 def check_mean(run: Run) -> None:
-    """E: seven pairs of dtypes; the gradient that was given is left alone."""
+    """E: eight pairs of dtypes; the gradient that was given is left alone."""
     for world in (3, 1):
         result, columns, dtypes = mixed(run, world)
         compare_means(run, result, columns, dtypes)
@@ -320,7 +327,7 @@ def check_bound(run: Run) -> None:
 def _check_bound(run: Run, found: Any, mean: Any, rows: Row, dtype: torch.dtype, rank: int) -> None:
     """Not below the errors that were made or could be, nor far above."""
     what = f"the bound for {len(rows)} ranks in {name_of(dtype)}"
-    same_form(run, found, rows[0].double(), what, rank)
+    same_form(run, found, rows[0].double(), what, rank, None)
     right, why = bound(rows, dtype), why_bound(found, rows, dtype)
     least = size(rows) * len(rows) * unit(dtype) * (1 - 1e-9)
     errors = (mean.double() - exact(rows)).abs()

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from course_lib.grade.suite import Exercise, Run, check, diagnosis
+from course_lib.grade.suite import Exercise, Run, because, check, diagnosis
 from course_lib.ranks.system.processes import PROCESSES
 from grading.references.checkpoint.saved_state import (
     Given,
@@ -267,6 +267,16 @@ def check_newest(run: Run) -> None:
         likely = {f"these are the values of step {NEW}": newer}
         what = f"w of step {OLD}"
         run.equal(result.outputs[rank]["values"][0], mine[0][3], what, rank=rank, likely=likely)
+    _check_step_0(run, ranks[0], wanted)
+
+
+def _check_step_0(run: Run, ranks: list[list[Given]], wanted: list[list[Given]]) -> None:
+    """A checkpoint of step 0 alone."""
+    write_checkpoint(Path(run.folder) / "begun", 0, ranks)
+    inputs = [{"wanted": mine, "folder": "begun"} for mine in wanted]
+    with because(exception="{} Step 0 is a step as well."):
+        result = run(drive, inputs, world=len(wanted), folder=run.folder)
+    run.equal(result.column("step"), [0] * len(wanted), "the steps that the ranks return")
 
 
 @check("what does not fit is refused, by its name", points=4, code="E")
@@ -277,7 +287,11 @@ def check_newest(run: Run) -> None:
 def check_refused(run: Run) -> None:
     """E: a missing name, another shape, another dtype, a truncated file, no checkpoint at all."""
     good, long, lost = run.random((6, 4)), run.random((9, 8), torch.float32), run.random((6, 4))
-    ranks = [[["good", [6, 4], [0, 0], good]], [["long", [9, 8], [0, 0], long]]]
+    large = run.random((12, 8))  # before `long` in its file, and longer
+    ranks = [
+        [["good", [6, 4], [0, 0], good]],
+        [["large", [12, 8], [0, 0], large], ["long", [9, 8], [0, 0], long]],
+    ]
     for name in ("whole", "cut"):
         write_checkpoint(Path(run.folder) / name, NEW, ranks)
     file = step_path(Path(run.folder) / "cut", NEW) / "rank-1.bin"

@@ -49,6 +49,7 @@ PAUSE = 0.06  # seconds of a slow rank; what must wait for it, waits
 BIG, MANY = 1 << 15, 5  # numbers in a piece, and pieces, of the save that is measured
 FEW = 1 << 15  # bytes: more than names and offsets take
 EARLY = "index 0 must hear that every rank has synced, before it gives the manifest its name"
+LAST = -1  # in place of a dim: the last rank has all of it
 TOUCHED = "a complete checkpoint was touched: see `start_step`"
 IN_PLACE = "it was written in place: write another file, and `os.replace` it"
 
@@ -137,18 +138,27 @@ def _state(run: Run, world: int) -> tuple[dict[str, torch.Tensor], dict[str, int
         "flat": run.random(world * 25 + 2, torch.float32),
         "few": run.random(3),  # one of 4 ranks has nothing of it
         "norm": run.random(rows, torch.bfloat16),
+        "late": run.random((3, 4)),
         "mask": run.integers(0, 2, 7).bool(),
         "bias": run.random(columns, torch.float32),
         "step": run.integers(0, 10**12, ()),
     }
     cuts = {"up.weight": 1, "down.weight": 0, "up.weight.exp_avg": 0, "flat": 0, "few": 0}
+    cuts["late"] = LAST
     return state, {name: cuts.get(name) for name in state}
+
+
+def _box(name: str, whole: torch.Tensor, dim: int | None, index: int, world: int) -> Given:
+    """The box that one rank has; all that the last one has begins where the empty ones do."""
+    if dim != LAST:
+        return cut(name, whole, dim, index, world)
+    return [name, list(whole.shape), [0] * whole.dim(), whole if index == world - 1 else whole[:0]]
 
 
 def _given(state: dict[str, torch.Tensor], cuts: dict[str, Any], world: int) -> list[list[Given]]:
     """What each rank has; not in the same order everywhere."""
     ranks = [
-        [cut(name, whole, cuts[name], index, world) for name, whole in state.items()]
+        [_box(name, whole, cuts[name], index, world) for name, whole in state.items()]
         for index in range(world)
     ]
     return [pieces[index:] + pieces[:index] for index, pieces in enumerate(ranks)]
@@ -166,8 +176,15 @@ def check_values(run: Run) -> None:
         for again in run.each(result.column("again")):
             what = "how a second save of the same step ends"
             run.equal(again, "FileExistsError", what, likely={TOUCHED: "no exception"})
-        path = step_path(Path(run.folder) / f"on-{world}", 20)
-        compare_parts(run, read_parts(run, path), state)
+        parts = read_parts(run, step_path(Path(run.folder) / f"on-{world}", 20))
+        compare_parts(run, parts, state)
+        others = {part["file"] for part in parts} - {f"rank-{index}.bin" for index in range(world)}
+        run.true(
+            not others,
+            f"a file that is not one of rank-0.bin to rank-{world - 1}.bin",
+            measured=", ".join(sorted(others)),
+            cause="a file has the index of its rank in the group",
+        )
 
 
 @check("in each rank's own file, replicas shared out by their bytes", points=3, code="B")

@@ -174,6 +174,11 @@ class Case:
         """All that count, in one process."""
         return sum(sum(sums.counts) for sums in self.sums)
 
+    def above_0(self) -> int:
+        """Targets above 0, each place of dp × ep × cp once."""
+        once = {self.place(rank): given["targets"] for rank, given in enumerate(self.inputs)}
+        return sum(int((t > 0).sum()) for targets in once.values() for t in targets)
+
     def loss(self) -> torch.Tensor:
         """The mean over all of them, in one process."""
         return _number(sum(sum(sums.losses) for sums in self.sums) / self.tokens())
@@ -189,6 +194,7 @@ class Case:
                 right * pp * tp,
             "only the last stage has learnt it": 0,
             "ignored targets (-100) were counted": sum(sums.slots for sums in self.sums),
+            "targets of 0 were not counted: a target does not count if it is -100": self.above_0(),
             **{f"ranks of {axis} have other tokens: they were left out":
                self.over(rank, [other for other in DATA if other != axis])[1] for axis in DATA},
             "these are the rank's own tokens": self.over(rank, ())[1],
@@ -218,8 +224,10 @@ class Case:
             "a mean of the micro-batches' means, each over all ranks":
                 (sums.sum(0) / counts.sum(0)).mean(),
         }  # fmt: skip
+        first = self.places[rank]["pp"] == self.layout.last < self.sizes["pp"] - 1
+        untold = "the ranks with the last index on pp were taken, but here others have the losses"
         values = {
-            "only the last stage has learnt it": 0.0,
+            untold if first else "only the last stage has learnt it": 0.0,
             "divided by the number of ranks of dp × ep × cp as well: the number of tokens is the "
             "whole denominator": right / data,
             "divided by the number of micro-batches as well": right / len(self.sums[0].losses),

@@ -65,9 +65,15 @@ def drive(learner: Any, group: Any, cases: list[list[Any]]) -> dict[str, Any]:
 
 
 # --- what is looked at ---------------------------------------------------------------------------
+def _name(number: int) -> str:
+    """A case as the reader knows it: by its cluster and its room."""
+    cluster, room, _ = CASES[number]
+    return f"case {number} ({cluster}, {room} GB)"
+
+
 def _config(run: Run, number: int, answer: Any) -> RunConfig:
     """The run with the answer's layout, if that is one."""
-    (cluster, _, given), case = CASES[number], f"case {number}"
+    (cluster, _, given), case = CASES[number], _name(number)
     run.true(
         isinstance(answer, dict),
         f"{case}: this is not a dict of options",
@@ -81,7 +87,7 @@ def _config(run: Run, number: int, answer: Any) -> RunConfig:
         )
         run.true(
             type(value) is OPTIONS[name],
-            f"{case}: {name} is {describe(value)}",
+            f"{case}: {name} is {describe(value)}, of type {type(value).__name__}",
             expected=OPTIONS[name].__name__,
         )
     config = replace(RunConfig(**given), **answer)
@@ -89,8 +95,7 @@ def _config(run: Run, number: int, answer: Any) -> RunConfig:
     for problem in find_problems(config, world):
         run.fail(
             f"{case}: the training command refuses this layout",
-            measured=problem.found,
-            expected=problem.asked,
+            measured=f"asked: {problem.asked}; found: {problem.found}",
             cause=problem.why,
         )
     run.at_most(config.micro_batches, MOST, f"{case}: the number of micro-batches")
@@ -103,11 +108,12 @@ def _times_the_bound(run: Run, number: int, config: RunConfig) -> float:
     try:
         found = simulate(one_step, config.world, config, cluster=cluster, equal=equal_ranks(config))
     except Failed as error:
-        run.fail(f"case {number}: the step cannot be simulated", measured=str(error.cause or error))
+        what = f"{_name(number)}: the step cannot be simulated"
+        run.fail(what, measured=str(error.cause or error))
     peak = max(memory.peak for memory in found.memories.values())
     run.true(
         peak <= room * 10**9,
-        f"case {number}: a rank holds too much",
+        f"{_name(number)}: a rank holds too much",
         measured=f"{peak / 1e9:.2f} GB at its peak",
         expected=f"at most {room} GB",
     )

@@ -80,10 +80,10 @@ def drive(
     kept = learner.PeerCheckpoint(group, offset, live.clone())
     for number, (sealed, shard) in enumerate(zip(saves, shards, strict=True)):
         live.copy_(shard)
-        kept.copy(10 * number + 10, live)
+        kept.copy(10 * number, live)
         live.fill_(-1.0)  # training goes on
         if sealed == "all" or (sealed != "none" and group.index in sealed):
-            kept.seal(10 * number + 10)
+            kept.seal(10 * number)
     found = []
     for gone in lost:
         live.fill_(-2.0)
@@ -131,10 +131,10 @@ def tell(run: Run, stories: tuple[Story, ...]) -> None:
                 what = f"{story.name}, ranks {list(gone)} are lost"
                 likely = {
                     "that save is not complete: some surviving ranks have not sealed it":
-                        10 * len(story.saves),
-                    "the newest complete save was given up too early": 10 * save,
+                        10 * len(story.saves) - 10,
+                    "the newest complete save was given up too early": 10 * save - 10,
                 }  # fmt: skip
-                run.equal(step, 10 * save + 10, f"{what}: the step", likely=likely)
+                run.equal(step, 10 * save, f"{what}: the step", likely=likely)
                 slips = {
                     "the save has the values that training wrote later: copy the tensor":
                         torch.full((SIZE,), -1.0),

@@ -169,6 +169,9 @@ SLIPS = {
 }
 
 
+UNSORTED = "ranks are taken in the order of the dict: take them in ascending order"
+
+
 def compare(run: Run, cases: list[Case]) -> None:
     """Compares every answer with the rules."""
     back = run(drive, {"cases": [list(each) for each in cases]}, world=2)
@@ -181,6 +184,8 @@ def compare(run: Run, cases: list[Case]) -> None:
                 (", with its dict filled in reverse", 2 * number + 1),
             ):
                 likely = {why: answer(each, slip) for why, slip in SLIPS.items()}
+                if order and found[2 * number] == right:
+                    likely[UNSORTED] = found[place]
                 what = f"the quorum of members {each.members} at {each.now:g}{order}"
                 run.equal(found[place], right, what, likely=likely)
 
@@ -242,7 +247,8 @@ def check_deal(run: Run) -> None:
                         now[r] = left.pop(0)
                 slips[why] = [left, sorted([a, b] for a, b in now.items()), True]
             right = slips.pop("")
-            run.true(found[2], f"{what}: an argument was changed")
+            cause = "make new ones: `sorted(...)`, `dict(...)`"
+            run.true(found[2], f"{what}: an argument was changed", cause=cause)
             afresh = sorted([*todo, *(b for _, b in held)])
             dealt = [list(pair) for pair in zip(present, afresh, strict=False)]
             new = [afresh[len(present) :], dealt, True]

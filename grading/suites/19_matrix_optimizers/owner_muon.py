@@ -194,6 +194,7 @@ def check_balance(run: Run) -> None:
         ([(small, small)] * 5, 3),
         ([(30, 30)], 4),
         ([*[(16, 16)] * 4, (32, 32)], 2),
+        ([(16, 32), (20, 20), (16, 20)], 2),
     ]
     found = run(drive_owners, {"questions": questions}, world=2)
     run.equal(found.outputs[1], found.outputs[0], "the owners on rank 1")
@@ -205,10 +206,12 @@ def check_balance(run: Run) -> None:
         best = max(loads(shapes, by_cost([newton_schulz_flops(s) for s in shapes], parts), parts))
         even = [n % parts for n in range(len(shapes))]
         elements = by_cost([r * c for r, c in shapes], parts)
+        products = by_cost([4 * min(r, c) * r * c for r, c in shapes], parts)
         cause = {
             tuple(even): "the matrices are balanced by count: one large matrix costs more than "
             "many small ones",
             tuple(elements): "the matrices are balanced by elements: operations grow with r²·c",
+            tuple(products): "the matrices are balanced by 4·r²·c alone, without 2·r³",
         }.get(tuple(owners), "")
         load = max(loads(shapes, owners, parts))
         if not cause and len(set(owners)) == 1 < min(parts, len(shapes)):
