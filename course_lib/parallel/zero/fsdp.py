@@ -114,6 +114,7 @@ class FSDP(ShardedModule):
         for module, name, parameters in cut(self.module, modules, set(self._kept.parameters)):
             unit = Unit(name, parameters, self.group, self.replicas, self.precision)
             for parameter in unit.trained:
+                parameter.register_hook(weakly(self._before_gradient))
                 parameter.register_post_accumulate_grad_hook(weakly(self._on_gradient))
             if module is not None:
                 before = UncopiedHook(partial(self._before_forward, unit))
@@ -243,6 +244,11 @@ class FSDP(ShardedModule):
         if self.unfinished == "backward":
             for unit in self.units:
                 unit.abandon()
+
+    def _before_gradient(self, _: torch.Tensor) -> None:
+        """A loss may use a weight of the root, whose gradient comes before those of outputs."""
+        if self._running() is None:
+            self._begin_backward()
 
     def _on_gradient(self, parameter: nn.Parameter) -> None:
         backward, unit = self._running(), self._unit_of[parameter]
