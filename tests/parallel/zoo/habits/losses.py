@@ -98,6 +98,25 @@ def fuses_the_head(t: Trainer) -> Any:
     return t.state(model)
 
 
+def apart_from_outputs(t: Trainer, unused: bool = False) -> Any:
+    """A penalty that depends on the rank's batch has a backward of its own."""
+    torch.manual_seed(0)
+    bare = Headless().double()
+    model = t.wrap(bare, unused=unused, keep_whole=[bare.scale, *bare.head.parameters()])
+    optimizer = t.optimizer(model.parameters())
+    for step in range(3):
+        optimizer.zero_grad()
+        x = t.batch(step)
+        (bare.head(model(x)) * bare.scale).pow(2).mean().backward()
+        (bare.scale * x.mean()).backward()
+        optimizer.step()
+    return [t.state(model), t.mean(bare.scale)]
+
+
+def apart_and_says_so(t: Trainer) -> Any:
+    return apart_from_outputs(t, unused=True)
+
+
 class Recurrent(nn.Module):
     """A step in time."""
 
