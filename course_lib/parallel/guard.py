@@ -101,12 +101,18 @@ def _calls(call: Callable[[], None], _gradient: torch.Tensor) -> None:
     call()
 
 
-def run_last(parameter: nn.Parameter, handle: RemovableHandle) -> None:
-    """Has a hook on a gradient run after those that were added to the parameter since.
+def when_accumulated(parameter: nn.Parameter, call: Callable[..., None]) -> None:
+    """Calls `call` for each accumulated gradient, after other such hooks, whenever they were added.
 
     They may change the gradient, or put another in its place: after it was sent, that would be this
-    rank's alone.
+    rank's alone. Torch calls hooks in the order in which they were added, so before each
+    accumulation this one is moved behind those that were added since.
     """
+    handle = parameter.register_post_accumulate_grad_hook(call)
+    parameter.register_hook(partial(_move_last, handle))
+
+
+def _move_last(handle: RemovableHandle, _gradient: torch.Tensor) -> None:
     hooks = handle.hooks_dict_ref()
     if hooks and next(reversed(hooks)) != handle.id:
         hooks[handle.id] = hooks.pop(handle.id)

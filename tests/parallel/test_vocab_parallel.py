@@ -51,6 +51,18 @@ def test_cross_entropy(ranks: Any, world: int, vocabulary: int, scale: float) ->
         torch.testing.assert_close(grad, part, rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.parametrize("world", [2, 3])
+def test_logits_that_are_masked_out(ranks: Any, world: int) -> None:
+    """A vocabulary that was padded has logits of -inf, also where a rank looks for its first."""
+    logits = torch.linspace(-1, 1, 64, dtype=torch.float64).sin().view(2, 4, 8)
+    logits[..., 3:7] = -torch.inf
+    targets = torch.tensor([[0, 1, 7, 2], [7, 7, 0, 1]])
+    right = F.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="none").view(2, 4)
+    for loss, grad in ranks(loss_and_gradient, world, logits, targets):
+        torch.testing.assert_close(loss, right, rtol=1e-12, atol=1e-12)
+        assert grad.isfinite().all()
+
+
 def strangers(group: Group, targets: torch.Tensor, tokens: torch.Tensor) -> list[str]:
     """What is said about a target, then a token, that no rank has."""
     table = VocabParallelEmbedding(nn.Embedding(7, 2), TensorRegion(group))

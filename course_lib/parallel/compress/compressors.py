@@ -69,7 +69,7 @@ class TopK:
         return self._count(like) * (like.element_size() + 4)
 
     def _count(self, like: torch.Tensor) -> int:
-        return max(1, round(self.fraction * like.numel()))
+        return min(max(1, round(self.fraction * like.numel())), like.numel())
 
 
 class Sign:

@@ -33,8 +33,8 @@ class GatheredMean:
     def __init__(
         self, tensors: Sequence[torch.Tensor], compressor: Compressor, group: Group
     ) -> None:
-        self._like = [tensor.detach().reshape(-1) for tensor in tensors]
-        self._shapes = [tensor.shape for tensor in tensors]
+        self._tensors = tensors
+        self._like = [_as_vector(tensor.detach()) for tensor in tensors]
         self._compressor, self._group = compressor, group
         self._messages = [compressor.compress(values) for values in self._like]
         parts = [_as_bytes(part) for message in self._messages for part in message]
@@ -46,8 +46,7 @@ class GatheredMean:
     def wait(self) -> list[torch.Tensor]:
         """The means in the shapes of the tensors, added up in the same order on every rank."""
         self._work.wait()
-        shaped = zip(self._like, self._shapes, strict=True)
-        means = [torch.zeros_like(values).view(shape) for values, shape in shaped]
+        means = [torch.zeros_like(tensor) for tensor in self._tensors]
         for message in self._all.chunk(self._group.size):
             torch._foreach_add_(means, self._read(message))
         torch._foreach_div_(means, self._group.size)
@@ -58,11 +57,24 @@ class GatheredMean:
         counts = [part.nbytes for parts in self._messages for part in parts]
         pieces = iter(message.split(counts))
         found = []
-        for parts, values, shape in zip(self._messages, self._like, self._shapes, strict=True):
+        for parts, values, tensor in zip(self._messages, self._like, self._tensors, strict=True):
             # A piece may begin at any byte, where no number could; a copy begins at its own memory.
             sent = [next(pieces).clone().view(part.dtype) for part in parts]
-            found.append(self._compressor.decompress(sent, values).view(shape))
+            found.append(_in_shape_of(tensor, self._compressor.decompress(sent, values)))
         return found
+
+
+def _as_vector(tensor: torch.Tensor) -> torch.Tensor:
+    """Its numbers; those of a complex one are twice as many real ones."""
+    if tensor.is_complex():
+        tensor = torch.view_as_real(tensor.resolve_conj())
+    return tensor.reshape(-1)
+
+
+def _in_shape_of(tensor: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+    if tensor.is_complex():
+        values = torch.view_as_complex(values.view(-1, 2))
+    return values.view(tensor.shape)
 
 
 def _as_bytes(tensor: torch.Tensor) -> torch.Tensor:

@@ -42,7 +42,7 @@ class OneBitAdam(torch.optim.Optimizer):
 
     Raises:
         CommError: no step of warm-up, after which the second moment would be zero; in a step, a
-            parameter without a gradient.
+            parameter without a gradient, or a complex one.
     """
 
     def __init__(
@@ -121,6 +121,12 @@ class OneBitAdam(torch.optim.Optimizer):
                 f"no gradient for a parameter of shape {tuple(parameter.shape)}"
                 f" on rank {self.group.rank}",
                 "all ranks send the same moments: freeze what is not used",
+            )
+        if parameter.is_complex():
+            raise CommError(
+                f"a step of OneBitAdam over {self.group}",
+                f"a complex parameter of shape {tuple(parameter.shape)}",
+                "a complex number has no sign: keep its two parts as real parameters",
             )
         return parameter.grad
 

@@ -59,12 +59,12 @@ class PowerSGD:
         if not self._q:
             self._q = [self._first(matrix, n) for n, matrix in enumerate(matrices)]
         p = FlatMean([m @ q for m, q in zip(matrices, self._q, strict=True)], group).wait()
-        p = [torch.linalg.qr(columns).Q for columns in p]
-        own = [m.T @ columns for m, columns in zip(matrices, p, strict=True)]
-        self.errors = [m - a @ b.T for m, a, b in zip(matrices, p, own, strict=True)]
+        p = [_orthonormal(columns) for columns in p]
+        own = [m.mH @ columns for m, columns in zip(matrices, p, strict=True)]
+        self.errors = [m - a @ b.mH for m, a, b in zip(matrices, p, own, strict=True)]
         self._q = FlatMean(own, group).wait()
         for n, a, b in zip(thin, p, self._q, strict=True):
-            means[n] = (a @ b.T).view(gradients[n].shape)
+            means[n] = (a @ b.mH).view(gradients[n].shape)
         for n, mean in zip(whole, under_way.wait(), strict=True):
             means[n] = mean
         return means
@@ -83,3 +83,9 @@ class PowerSGD:
         generator = torch.Generator().manual_seed(self.seed + number)
         shape = (matrix.shape[1], min(self.rank, *matrix.shape))
         return torch.randn(shape, generator=generator, dtype=matrix.dtype).to(matrix.device)
+
+
+def _orthonormal(columns: torch.Tensor) -> torch.Tensor:
+    """Torch's QR takes no 16-bit numbers."""
+    wide = columns.float() if columns.dtype.itemsize < 4 else columns
+    return torch.linalg.qr(wide).Q.to(columns.dtype)

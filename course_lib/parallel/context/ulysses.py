@@ -31,7 +31,7 @@ def ulysses_attention(
     Args:
         q_BHtC: this member's queries, t of the sequence's T tokens.
         k_BKtC: its keys; K divides H.
-        v_BKtC: its values.
+        v_BKtC: its values, of the same shape.
         layout: who holds which positions; any layout is fine, since heads balance the work.
         group: all members call this.
 
@@ -39,10 +39,11 @@ def ulysses_attention(
         The attention [B, H, t, C]. See above for the bytes.
 
     Raises:
-        CommError: N does not divide H and K, or the layout is not that of group and tensors.
+        CommError: N does not divide H and K, keys and values differ in shape, or the layout is not
+            that of group and tensors.
     """
     heads, kv_heads = q_BHtC.shape[1], k_BKtC.shape[1]
-    _check(q_BHtC, k_BKtC, layout, group)
+    _check(q_BHtC, k_BKtC, v_BKtC, layout, group)
     parts = [x.unflatten(1, (group.size, -1)) for x in (q_BHtC, k_BKtC, v_BKtC)]
     x_BHTC = tokens_from_members(torch.cat(parts, 2).flatten(1, 2), layout, group)
     share = [heads // group.size, kv_heads // group.size]
@@ -92,9 +93,17 @@ def tokens_to_members(x_BHTC: torch.Tensor, layout: SequenceLayout, group: Group
     return came.unflatten(0, (group.size * share, -1)).permute(2, 0, 1, 3)
 
 
-def _check(q: torch.Tensor, k: torch.Tensor, layout: SequenceLayout, group: Group) -> None:
-    """Raises if heads cannot be divided or the layout is another's."""
+def _check(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, layout: SequenceLayout, group: Group
+) -> None:
+    """Raises if heads cannot be divided, or shapes or the layout are others'."""
     asked = f"Ulysses attention over {group.size} ranks"
+    if k.shape != v.shape or q.shape[-1] != k.shape[-1]:
+        raise CommError(
+            asked,
+            f"q {tuple(q.shape)}, k {tuple(k.shape)}, v {tuple(v.shape)} on rank {group.rank}",
+            "the three travel as one tensor, in heads of the same width: pad the narrower ones",
+        )
     if q.shape[1] % group.size or k.shape[1] % group.size or q.shape[1] % k.shape[1]:
         raise CommError(
             asked,

@@ -70,6 +70,21 @@ def refuse_cast(
         )
 
 
+def refuse_taken(parameter: nn.Parameter, name: str, rank: int) -> None:
+    """Stops a backward in which a hook on the parameter has used its gradient up.
+
+    Raises:
+        CommError: there is none left to average.
+    """
+    if parameter.grad is None:
+        raise CommError(
+            f"the average of the gradient of {name}",
+            f"none on rank {rank}: a hook on the parameter, which comes first, has taken it away",
+            "what it did was done with this rank's alone, and replicas would part: update, and "
+            "forget gradients, after the backward",
+        )
+
+
 def refuse_layout(
     parameter: nn.Parameter, names: Mapping[nn.Parameter, str], *, sparse: bool = False
 ) -> None:

@@ -18,9 +18,14 @@ import torch
 from torch import nn
 
 from course_lib.comm import Group, broadcast
-from course_lib.parallel.data.ddp_guard import ReplicaGuard, refuse_unlike, refused_pickle
+from course_lib.parallel.data.ddp_guard import (
+    ReplicaGuard,
+    refuse_taken,
+    refuse_unlike,
+    refused_pickle,
+)
 from course_lib.parallel.failed_step import Together
-from course_lib.parallel.guard import at_backward, run_last, weakly
+from course_lib.parallel.guard import at_backward, weakly, when_accumulated
 from course_lib.parallel.one_wrapper import claim, refuse_second
 from course_lib.parallel.shared_memory import distinct
 
@@ -64,14 +69,14 @@ class Replica(nn.Module):
         """Begins to look at gradients and at optimizers."""
         self._guard = ReplicaGuard(self, self._names, self.group.rank)
         self._claim = claim(self, list(self._names))
-        hook = weakly(self._on_gradient)
-        self._hooks = {p: p.register_post_accumulate_grad_hook(hook) for p in self._trained()}
+        for parameter in self._trained():
+            when_accumulated(parameter, weakly(self._on_gradient))
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Replica:
         """Another replica, with the same values; torch copies no hooks of parameters."""
         twin = type(self).__new__(type(self))
         memo.update({id(self): twin, id(self.group): self.group})
-        own = {key: value for key, value in vars(self).items() if key not in ("_guard", "_hooks")}
+        own = {key: value for key, value in vars(self).items() if key != "_guard"}
         vars(twin).update(copy.deepcopy(own, memo))
         twin._watch()
         return twin
@@ -125,8 +130,6 @@ class Replica(nn.Module):
 
     def _on_begin(self) -> None:
         """A backward has come to an output of the forward."""
-        for parameter, handle in self._hooks.items():
-            run_last(parameter, handle)
         self._guard.begin()
         if self._synchronises and not self._unfinished:
             self._unfinished = True
@@ -134,7 +137,9 @@ class Replica(nn.Module):
 
     def _on_gradient(self, parameter: nn.Parameter) -> None:
         """A gradient has been accumulated; the first one of a backward asks for its end."""
-        refuse_second(self._claim, parameter, self._names[parameter], self.group.rank)
+        name = self._names[parameter]
+        refuse_second(self._claim, parameter, name, self.group.rank)
+        refuse_taken(parameter, name, self.group.rank)
         if self._synchronises and not self._in_backward:
             self._in_backward = self._unfinished = True
             torch.autograd.Variable._execution_engine.queue_callback(self._on_all_gradients)

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch import nn
 
 from course_lib.comm import CommError, Group, broadcast
 from course_lib.parallel.flat_mean import FlatMean
@@ -37,15 +38,14 @@ class LocalSGD:
         steps: how many inner steps were made.
 
     Raises:
-        CommError: H is below 1, or the optimizer has nothing to train.
+        CommError: H is below 1, or the optimizer has nothing to train; in a step, it trains a
+            parameter that was not there, or was frozen.
     """
 
     def __init__(self, inner: torch.optim.Optimizer, group: Group, every: int) -> None:
         self.inner, self.group, self.every = inner, group, every
         self.steps = 0
-        self.parameters = [
-            p for options in inner.param_groups for p in options["params"] if p.requires_grad
-        ]
+        self.parameters = self._trained()
         if every < 1 or not self.parameters:
             raise CommError(
                 f"{type(self).__name__} over {group}, which meets every {every} steps",
@@ -57,6 +57,7 @@ class LocalSGD:
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """One inner step, and a meeting if it is time; returns the closure's loss."""
+        self._refuse_later()
         loss = self.inner.step(closure) if closure else self.inner.step()
         self.steps += 1
         self._after_step()
@@ -85,6 +86,19 @@ class LocalSGD:
         """Loads what the same rank has saved."""
         self.inner.load_state_dict(state_dict["inner"])
         self.steps = state_dict["steps"]
+
+    def _trained(self) -> list[nn.Parameter]:
+        given = [p for options in self.inner.param_groups for p in options["params"]]
+        return [p for p in given if p.requires_grad]
+
+    def _refuse_later(self) -> None:
+        later = set(self._trained()) - set(self.parameters)
+        if later:
+            raise CommError(
+                f"a step of {type(self).__name__} over {self.group}",
+                f"{len(later)} parameters that were frozen, or not there, when it was made",
+                "no meeting would take their mean: make it again after a change of what is trained",
+            )
 
     def _after_step(self) -> None:
         if self.steps % self.every == 0:

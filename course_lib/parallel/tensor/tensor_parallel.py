@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from inspect import signature
 from typing import Any
 
 import torch
@@ -48,10 +49,13 @@ class TensorRegion:
     def entered_by(self, module: nn.Module) -> None:
         """Makes a module's first argument enter here, once, however many matrices use it."""
 
-        def hook(_: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
-            return (self.enter(args[0]), *args[1:])
+        def hook(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+            if args:
+                return (self.enter(args[0]), *args[1:]), kwargs
+            first = next(iter(signature(module.forward).parameters))
+            return args, {**kwargs, first: self.enter(kwargs[first])}
 
-        module.register_forward_pre_hook(hook)
+        module.register_forward_pre_hook(hook, with_kwargs=True)
 
 
 class InnerRegion(TensorRegion):
@@ -125,7 +129,7 @@ class RowParallelLinear(nn.Module):
         self.product: Product = F.linear
         columns = own_range(full.in_features, region.group) if columns is None else columns
         self.weight = own_part(full.weight, 1, columns)
-        self.bias = None if full.bias is None else nn.Parameter(full.bias.detach().clone())
+        self.bias = None if full.bias is None else own_part(full.bias, 0, range(full.out_features))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """[..., I_r] to [..., O]: the bias comes after the sum, so it is added once."""
@@ -181,10 +185,12 @@ def sum_gradients_of(parameters: Sequence[nn.Parameter], group: Group) -> None:
     Every backward then leaves the sum over the group in `grad`: one all-reduce of its size each.
     """
     for parameter in parameters:
-        parameter.register_hook(partial(summed, group=group))
+        if parameter.requires_grad:
+            parameter.register_hook(partial(summed, group=group))
 
 
 def own_part(full: torch.Tensor, dim: int, own: range) -> nn.Parameter:
-    """A copy, so that the full tensor's memory can be freed."""
+    """A copy, so that the full tensor's memory can be freed; frozen if the full one is."""
     part = full.detach().narrow(dim, own.start, len(own))
-    return nn.Parameter(part.clone(memory_format=torch.contiguous_format))
+    copy = part.clone(memory_format=torch.contiguous_format)
+    return nn.Parameter(copy, requires_grad=full.requires_grad)

@@ -131,7 +131,8 @@ class _CrossEntropy(torch.autograd.Function):
         local_BT, mine_BT = own_index(targets_BT, own)
         target_BT = torch.zeros_like(most_BT)
         if own:
-            target_BT = shifted_BTR.gather(-1, local_BT[..., None])[..., 0] * mine_BT
+            found_BT = shifted_BTR.gather(-1, local_BT[..., None])[..., 0]
+            target_BT = found_BT.masked_fill(~mine_BT, 0)  # a product with -inf would be NaN
         all_reduce(target_BT, group)
         exps_BTR = shifted_BTR.exp_()
         sum_BT = exps_BTR.sum(-1)

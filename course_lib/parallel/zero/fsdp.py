@@ -52,7 +52,7 @@ class FSDP(ShardedModule):
             the root unit, and so is a parameter that several units share. All ranks must call the
             same units in the same order (but see `find_unused_parameters`), by their `forward` (or
             a method of `call_as_forward`), and all that a backward may come from must be in what a
-            unit returns.
+            unit returns; a loss may use the root's parameters as well.
         replicas: for hybrid sharding (HSDP), the ranks that have the same shard.
         reshard: free each unit after its forward (FULL_SHARD); otherwise it stays whole until its
             backward (SHARD_GRAD_OP): one gather less, all parameters in memory.
@@ -104,6 +104,8 @@ class FSDP(ShardedModule):
         self._watched: set[bool] = set()  # whether a forward with gradients, and one without
         self._callback: Callable[[], object] = lambda: None  # autograd's, while it has one
         self.finish_units(self._make_units(list(units)))
+        for parameter in self.trained:
+            parameter.register_hook(weakly(self._before_gradient))
         self._root = self.units[-1]
         self._together = [Together(g) for g in (group, replicas) if g is not None]
 
@@ -243,6 +245,11 @@ class FSDP(ShardedModule):
         if self.unfinished == "backward":
             for unit in self.units:
                 unit.abandon()
+
+    def _before_gradient(self, _: torch.Tensor) -> None:
+        """A loss may use the root's parameters, or those kept whole, and perhaps no output."""
+        if self._running() is None:
+            self._begin_backward()
 
     def _on_gradient(self, parameter: nn.Parameter) -> None:
         backward, unit = self._running(), self._unit_of[parameter]

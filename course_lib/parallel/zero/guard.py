@@ -168,12 +168,30 @@ def missing_gradients(
     )
 
 
+def refuse_assigned(trained: Iterable[nn.Parameter], rank: int) -> None:
+    """Stops a step of Zero2 while parameters have gradients: it has taken those of all backwards.
+
+    Raises:
+        CommError: one has a gradient, which would be left out.
+    """
+    for parameter in trained:
+        if parameter.grad is not None:
+            raise CommError(
+                "a step of Zero2",
+                f"a gradient of shape {tuple(parameter.shape)} on rank {rank} that no backward has "
+                "given it",
+                "it was assigned, was there before, or a hook steps in the backward: call "
+                "backward(), and step after it, or use Zero1, which takes it in the step",
+            )
+
+
 def taken_gradient(parameter: nn.Parameter, rank: int) -> CommError:
     """The error for a gradient that is not there any more when its hook is called."""
     return CommError(
         f"a gradient of shape {tuple(parameter.shape)} for Zero2",
         f"another hook has taken it away on rank {rank}",
-        "two Zero2 of one model: build the model again as well",
+        "two Zero2 of one model, or an update in the backward: build the model again as well, and "
+        "step after the backward",
     )
 
 

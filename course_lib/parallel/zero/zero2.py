@@ -20,8 +20,12 @@ import torch
 from torch import nn
 
 from course_lib.parallel.failed_step import Together
-from course_lib.parallel.guard import weakly
-from course_lib.parallel.zero.guard import taken_gradient, unfinished_backward
+from course_lib.parallel.guard import weakly, when_accumulated
+from course_lib.parallel.zero.guard import (
+    refuse_assigned,
+    taken_gradient,
+    unfinished_backward,
+)
 from course_lib.parallel.zero.zero1 import ShardedOptimizer
 from course_lib.parallel.zero.zero_bucket import ShardedBucket
 
@@ -53,7 +57,7 @@ class Zero2(ShardedOptimizer):
         for bucket in self.buckets[known:]:
             for parameter in bucket.parameters:
                 self._bucket_of[parameter] = bucket
-                parameter.register_post_accumulate_grad_hook(weakly(self._on_gradient))
+                when_accumulated(parameter, weakly(self._on_gradient))
 
     def _on_gradient(self, parameter: Any) -> None:
         if parameter.grad is None:
@@ -96,6 +100,7 @@ class Zero2(ShardedOptimizer):
 
     def _finish_gradients(self) -> None:
         self._refuse_unfinished()
+        refuse_assigned(self._trained(), self.group.rank)
         self._refuse_missing([p for p in self._trained() if p not in self._used])
 
     def _drop_gradients(self) -> None:

@@ -23,6 +23,7 @@ from course_lib.parallel import (
     Sign,
     TopK,
 )
+from course_lib.parallel.compress.feedback import Reducer
 from course_lib.trace import wire_bytes
 
 Ranks = Callable[..., list[Any]]
@@ -30,6 +31,7 @@ Ranks = Callable[..., list[Any]]
 COMPRESSORS = (TopK(0.2), Sign(), Int8(block=8))
 SHAPES = ((6, 9), (7,), (2, 3, 5))
 SIZE = 3
+LOW = ((1, (8, 2)), (3, (2, 9)))  # seeds and shapes of the factors of a matrix of rank 2
 
 
 def drawn(seed: int, *shape: int) -> torch.Tensor:
@@ -170,6 +172,32 @@ def test_a_gradient_of_low_rank_is_found_and_nothing_is_owed(ranks: Ranks) -> No
         assert gap < 1e-12 and owed < 1e-12
 
 
+@pytest.mark.parametrize("reducer", [PowerSGD(rank=2), Compressed(TopK(1.0))], ids=["P", "K"])
+def test_gradients_that_are_complex_of_16_bits_or_empty(ranks: Ranks, reducer: Reducer) -> None:
+    def on_rank(group: Group) -> list[float]:
+        left, right = (torch.complex(drawn(n, *s), drawn(n + 1, *s)) for n, s in LOW)
+        low = left @ right
+        narrow = (left.real @ right.real).bfloat16()
+        given = [low, narrow, torch.tensor(0.5), torch.empty(0, 3)]
+        means = reducer.mean(given, group)
+        assert [m.dtype for m in means] == [g.dtype for g in given]
+        return [float((m - g).abs().sum()) for m, g in zip(means, given, strict=True)]
+
+    for complex_, narrow, single, empty in ranks(on_rank, 2):
+        assert complex_ < 1e-12 and narrow < 1 and single == empty == 0
+
+
+@pytest.mark.parametrize("compressor", COMPRESSORS, ids=lambda c: type(c).__name__)
+def test_a_complex_gradient_is_sent_as_its_two_parts(ranks: Ranks, compressor: Compressor) -> None:
+    def on_rank(group: Group) -> bool:
+        parts = drawn(1, 4, 3, 2)
+        whole = torch.view_as_complex(parts)
+        (one,), (other,) = (Compressed(compressor).mean([g], group) for g in (whole, parts))
+        return torch.equal(torch.view_as_real(one), other)
+
+    assert all(ranks(on_rank, 2))
+
+
 def net() -> nn.Sequential:
     torch.manual_seed(0)
     return nn.Sequential(nn.Linear(5, 8), nn.Tanh(), nn.Linear(8, 3)).double()
@@ -254,6 +282,9 @@ def test_what_cannot_be_is_refused(ranks: Ranks) -> None:
         fed = ErrorFeedback(Sign())
         fed.mean([torch.ones(4)], group)
         made = OneBitAdam([weight], group, warmup=1)
+        other = nn.Parameter(torch.zeros(2, dtype=torch.complex64))
+        complex_step = OneBitAdam([other], group, warmup=1).step
+        other.grad = torch.ones_like(other)
         said = []
         for call in (
             partial(TopK, 0.0),
@@ -262,6 +293,7 @@ def test_what_cannot_be_is_refused(ranks: Ranks) -> None:
             partial(OneBitAdam, [weight], group, warmup=0),
             partial(fed.mean, [torch.ones(5)], group),
             made.step,
+            complex_step,
         ):
             with pytest.raises(CommError) as error:
                 call()
@@ -275,4 +307,5 @@ def test_what_cannot_be_is_refused(ranks: Ranks) -> None:
         "a second moment of zero",
         "what is owed has shapes [(4,)]",
         "no gradient for a parameter of shape (4,) on rank 0",
+        "a complex parameter of shape (2,)",
     ]

@@ -346,6 +346,7 @@ def test_what_does_not_fit_is_refused(ranks: Any) -> None:
             lambda: ring_attention(q, k, v.float(), layout, group),
             lambda: ulysses_attention(q, k, v, layout, group),
             lambda: ulysses_attention(q[:, :2], k[:, :2], v[:, :2], other, group),
+            lambda: ulysses_attention(q[:, :2], k[:, :2], v[:, :2, :, 1:], layout, group),
         ]
         texts = []
         for call in bad:
@@ -355,7 +356,8 @@ def test_what_does_not_fit_is_refused(ranks: Any) -> None:
         return texts
 
     words = ["2 key-value heads do not divide 3", "k and v are [B, K, t, C]", "layout for 4",
-             "has 10 tokens", "one dtype", "2 must divide both", "layout for 4 ranks"]  # fmt: skip
+             "has 10 tokens", "one dtype", "2 must divide both", "layout for 4 ranks",
+             "heads of the same width"]  # fmt: skip
     for texts in ranks(run, 2):
         for text, word in zip(texts, words, strict=True):
             assert word in text and len(text.splitlines()) == 3

@@ -202,6 +202,7 @@ def test_what_cannot_meet_is_refused(ranks: Ranks) -> None:
             lambda: streaming([parameters[:3]]),
             lambda: streaming([parameters], delay=EVERY),
             lambda: under_way(streaming([parameters], delay=1), net),
+            lambda: unfrozen(model(), group),
         ):
             with pytest.raises(CommError) as error:
                 make()
@@ -218,10 +219,19 @@ def test_what_cannot_meet_is_refused(ranks: Ranks) -> None:
         finally:
             made.synchronize()
 
+    def unfrozen(net: nn.Sequential, group: Group) -> None:
+        net[0].requires_grad_(False)
+        made = LocalSGD(inner(net), group, EVERY)
+        loss(net, 0, 0).backward()
+        made.step()
+        net[0].requires_grad_(True)
+        made.step()
+
     assert ranks(on_rank, 2)[0] == [
         "4 parameters that are trained",
         "1 tensors in it, where 4 anchors were given to it",
         "3 parameters in them, of 4 that are trained",
         "4 steps between two meetings of each of 1 fragments",
         "1 meetings under way",
+        "2 parameters that were frozen, or not there, when it was made",
     ]

@@ -361,3 +361,20 @@ def test_two_of_one_model_are_refused(ranks: Any) -> None:
 
     assert ranks(run, 1)[0][1]
     assert "two Zero2 of one model" in ranks(run, 1)[0][0]
+
+
+@pytest.mark.parametrize("unused", [False, True])
+def test_gradients_that_no_backward_gave_are_not_passed_over(ranks: Any, unused: bool) -> None:
+    """With find_unused_parameters, a step would take their parameters for unused."""
+
+    def run(group: Any) -> str:
+        model = stack(4, 1)
+        optimizer = Zero2(model.parameters(), torch.optim.SGD, group, lr=0.1,
+                          find_unused_parameters=unused)  # fmt: skip
+        for parameter in model.parameters():
+            parameter.grad = torch.ones_like(parameter)
+        with pytest.raises(CommError) as caught:
+            optimizer.step()
+        return str(caught.value)
+
+    assert all("that no backward has given it" in text for text in ranks(run, 2))

@@ -86,9 +86,12 @@ class Backward:
         unit.begun = time.monotonic()
 
     def leave(self, use: Use) -> None:
-        """The gradient of an input is here: the backward of this use is behind."""
-        self._turn_to(use.order)
-        self._set_behind(use.begin)
+        """The gradient of an input is here: the backward of this use is behind.
+
+        An input may be what an earlier forward returned: that one has been reached then.
+        """
+        if use.order is self._order:
+            self._set_behind(use.begin)
 
     def _turn_to(self, order: Order) -> None:
         """Another forward's graph has been reached: all of the one before is behind."""

@@ -249,6 +249,12 @@ class ShardGuard:
             )
 
     def _refuse_half_a_backward(self, asked: str) -> None:
+        if torch._C._current_graph_task_id() >= 0:
+            raise CommError(
+                asked,
+                "a backward that goes on",
+                "its averages are there when it has ended: step after it, and not in a hook",
+            )
         if getattr(self._owner(), "unfinished", "") == "backward":
             raise CommError(
                 asked,

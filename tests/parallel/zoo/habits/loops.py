@@ -10,7 +10,7 @@ from torch import nn
 from torch.optim import lr_scheduler
 
 from tests.parallel.zoo.habits.trainer import Trainer
-from tests.parallel.zoo.specimen import WIDTH, mean_square
+from tests.parallel.zoo.specimen import WIDTH, bare, mean_square
 from tests.parallel.zoo.weights import block
 
 
@@ -158,6 +158,54 @@ def changed_by_hooks(t: Trainer) -> Any:
     for parameter in model.parameters():
         parameter.register_post_accumulate_grad_hook(halve)
     t.train(model, t.optimizer(model.parameters()))
+    return t.state(model)
+
+
+def changed_by_later_hooks(t: Trainer) -> Any:
+    """Hooks that come after Zero2's as well, and pass over parameters without a gradient."""
+    model = t.wrap(t.model())
+    optimizer = t.optimizer(model.parameters())
+    _halve_by_hooks(model)
+    t.train(model, optimizer)
+    return t.state(model)
+
+
+def past_the_wrapper(t: Trainer) -> Any:
+    """No forward of the wrapper tells it that a backward begins."""
+    model = t.wrap(t.model())
+    optimizer = t.optimizer(model.parameters())
+    _halve_by_hooks(model)
+    t.train(bare(model), optimizer)
+    return t.state(model)
+
+
+def _halve_by_hooks(model: nn.Module) -> None:
+    def halve(parameter: torch.Tensor) -> None:
+        if parameter.grad is not None:
+            parameter.grad.mul_(0.5)
+
+    for parameter in model.parameters():
+        parameter.register_post_accumulate_grad_hook(halve)
+
+
+def kept_elsewhere(t: Trainer) -> Any:
+    """Sums of gradients in tensors of one's own, as Megatron-LM has them in float32."""
+    model = t.wrap(t.model())
+    optimizer = t.optimizer(model.parameters())
+    sums: dict[torch.Tensor, torch.Tensor] = {}
+
+    def keep(parameter: torch.Tensor) -> None:
+        assert parameter.grad is not None
+        sums[parameter] = sums.get(parameter, 0) + parameter.grad
+        parameter.grad = None
+
+    for parameter in model.parameters():
+        parameter.register_post_accumulate_grad_hook(keep)
+    for step in range(2):
+        t.backward(model, step)
+    for parameter, total in sums.items():
+        parameter.grad = total
+    optimizer.step()
     return t.state(model)
 
 

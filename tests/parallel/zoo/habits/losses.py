@@ -9,6 +9,7 @@ from torch import nn
 
 from tests.parallel.zoo.habits.trainer import Trainer
 from tests.parallel.zoo.specimen import WIDTH, mean_square
+from tests.parallel.zoo.weights import block
 
 
 def looks_between(t: Trainer) -> Any:
@@ -67,3 +68,80 @@ def reads_a_weight(t: Trainer) -> Any:
         (penalty + mean_square(wrapped, t.batch(step))).backward()
         optimizer.step()
     return t.state(wrapped)
+
+
+class Headless(nn.Module):
+    """The loss computes the last layer, and a temperature that the forward knows nothing of."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body, self.head = block(), nn.Linear(WIDTH, 3)
+        self.scale = nn.Parameter(torch.tensor(0.5))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.body(x)
+
+
+def fuses_the_head(t: Trainer) -> Any:
+    """Two backwards a step, so that gradients are there already when the second comes."""
+    torch.manual_seed(0)
+    bare = Headless().double()
+    model = t.wrap(bare)
+    optimizer = t.optimizer(model.parameters())
+    for step in range(3):
+        optimizer.zero_grad()
+        for micro in range(2):
+            hidden = model(t.batch(2 * step + micro))
+            out = nn.functional.linear(hidden, bare.head.weight, bare.head.bias)
+            (out * bare.scale.exp()).pow(2).mean().backward()
+        optimizer.step()
+    return t.state(model)
+
+
+def apart_from_outputs(t: Trainer, unused: bool = False) -> Any:
+    """A penalty that depends on the rank's batch has a backward of its own."""
+    torch.manual_seed(0)
+    bare = Headless().double()
+    model = t.wrap(bare, unused=unused, keep_whole=[bare.scale, *bare.head.parameters()])
+    optimizer = t.optimizer(model.parameters())
+    for step in range(3):
+        optimizer.zero_grad()
+        x = t.batch(step)
+        (bare.head(model(x)) * bare.scale).pow(2).mean().backward()
+        (bare.scale * x.mean()).backward()
+        optimizer.step()
+    return [t.state(model), t.mean(bare.scale)]
+
+
+def apart_and_says_so(t: Trainer) -> Any:
+    return apart_from_outputs(t, unused=True)
+
+
+class Recurrent(nn.Module):
+    """A step in time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cell, self.head = nn.GRUCell(WIDTH, WIDTH), nn.Linear(WIDTH, 3)
+
+    def forward(
+        self, x: torch.Tensor, state: torch.Tensor | None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        state = self.cell(x, state)
+        return self.head(state), state
+
+
+def rolls_out(t: Trainer) -> Any:
+    """Three steps in time, each with a loss, and one backward through all."""
+    torch.manual_seed(0)
+    model = t.wrap(Recurrent().double())
+    optimizer = t.optimizer(model.parameters())
+    for step in range(3):
+        optimizer.zero_grad()
+        state, losses = None, []
+        for time in range(3):
+            out, state = model(t.batch(3 * step + time), state)
+            losses.append(out.pow(2).mean())
+        torch.stack(losses).sum().backward()
+        optimizer.step()
+    return t.state(model)

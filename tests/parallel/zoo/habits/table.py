@@ -20,14 +20,20 @@ HABITS = [
     Habit("`zero_grad(set_to_none=False)`, and parts that a step leaves out",
           loops.zeros_for_the_unused, by(("Zero1", "Zero2"), "set_to_none=False")),
     Habit("gradients of `autograd.grad` are assigned", loops.assigned,
-          by(("BucketedDDP",), "no backward of") | by(("Zero2", "FSDP"), "none for")),
+          by(("BucketedDDP",), "no backward of") | by(("Zero2",), "no backward has")
+          | by(FSDP, "none for")),
     Habit("a gradient from before the wrapper is used", loops.from_before,
-          by(("BucketedDDP",), "no backward of") | by(("Zero2",), "none for")
+          by(("BucketedDDP",), "no backward of") | by(("Zero2",), "no backward has")
           | by(FSDP, "there already")),
     Habit("optimizers in the backward, by hooks", loops.in_the_backward,
-          by(("BucketedDDP",), "no backward of") | by(("Zero2",), "none for")
-          | by(FSDP, "a backward that has raised")),
+          by(("BucketedDDP",), "no backward of") | by(("Zero2",), "no backward has")
+          | by(FSDP, "a backward that goes on")),
+    Habit("gradients that hooks keep elsewhere until the step", loops.kept_elsewhere,
+          by(("BucketedDDP", "Zero2"), "taken it away") | by(FSDP, "none for")),
     Habit("hooks that change gradients, added after the wrapper", loops.changed_by_hooks),
+    Habit("the same, added after the optimizer", loops.changed_by_later_hooks),
+    Habit("the same, and calls of the module in the wrapper", loops.past_the_wrapper,
+          by(FSDP, "call the FSDP")),
     Habit("`get_total_norm` and `clip_grads_with_norm_`", loops.clipped_in_two_lines,
           by(CUT, "clip_grad_norm of")),
     Habit("torch's GradScaler", loops.scaled, by(CUT, "DynamicLossScaler")),
@@ -66,6 +72,11 @@ HABITS = [
     Habit("a backward for the gradient of the inputs", losses.against_its_inputs),
     Habit("a weight that the loss reads before the forward", losses.reads_a_weight,
           by(FSDP, "in its forward only")),
+    Habit("a loss with weights of the last layer, as a fused cross-entropy", losses.fuses_the_head),
+    Habit("a backward of a parameter that FSDP keeps whole, by itself", losses.apart_from_outputs,
+          by(("Zero2", "FSDP"), "find_unused_parameters")),
+    Habit("the same with find_unused_parameters", losses.apart_and_says_so),
+    Habit("a forward of what the one before returned", losses.rolls_out),
     Habit("`inference_mode` between two steps", changes.infers_between),
     Habit("activations saved elsewhere, by `save_on_cpu`", changes.saves_activations_elsewhere),
 ]  # fmt: skip

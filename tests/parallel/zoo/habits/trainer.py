@@ -58,14 +58,18 @@ class Trainer:
         torch.manual_seed(0)
         return nn.Sequential(block(), block(), nn.Linear(WIDTH, 3)).double()
 
-    def wrap(self, model: nn.Module, *, unused: bool = False) -> Any:
+    def wrap(
+        self, model: nn.Module, *, unused: bool = False, keep_whole: Iterable[nn.Parameter] = ()
+    ) -> Any:
         """The model under the wrapper; itself where the optimizer is the wrapper."""
         self._unused = unused
         if self.group is not None and self.wrapper == "BucketedDDP":
             return BucketedDDP(model, self.group, cap=300, find_unused_parameters=unused)
         if self.group is not None and self.wrapper == "FSDP":
             units = list(model.children())[:-1]
-            return FSDP(model, self.group, units, find_unused_parameters=unused)
+            return FSDP(
+                model, self.group, units, find_unused_parameters=unused, keep_whole=keep_whole
+            )
         return model
 
     def optimizer(
