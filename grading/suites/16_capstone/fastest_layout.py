@@ -22,7 +22,7 @@ EXERCISE = Exercise(
     core=False,
     minutes=60,
     order=45,
-    open=("times the time of the operations at the peak rate", 15.248, 4.6717),
+    open=("times the time of the operations at the peak rate", 15.248, 4.5877),
     library=(),
     hints=(
         "First find any layout that fits, for each case. Which memory is too large: state, "
