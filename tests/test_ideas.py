@@ -20,6 +20,7 @@ from tests.tiers import sampled
 NOTEBOOKS = Path(__file__).resolve().parents[1] / "notebooks"
 RIGHT = r"within (\d(\.\d+)?e-1[0-9]|0e\+00)|as injected: True|inside the bound: True"
 PLANNED = r"GB, number 1\b.*\b9\d% are in the library's order"  # lesson 15 has no one process
+EQUAL = r"(\de-1\d|0e\+00)"  # another processor may give the same bits
 MOST_LINES = 30  # of the idea's cells together
 LONGEST_CELL = 25
 TAGS = ("idea-input", "idea", "idea-proof")
@@ -28,14 +29,14 @@ FINISHED = sorted({path.name[:2] for path in NOTEBOOKS.glob("*.ipynb")} - set(TO
 
 
 class Break(NamedTuple):
-    """A change that the lesson suggests.
+    r"""A change that the lesson suggests.
 
     Attributes:
         lesson: its number.
         proof: which of the lesson's proofs shows it, from 0.
         old: the lines' text that is changed, in the idea's cells above that proof.
         new: what the reader writes instead.
-        shows: what the proof prints then.
+        shows: what the proof prints then; where two are equal, `\de-1\d`.
     """
 
     lesson: str
@@ -75,7 +76,7 @@ BREAKS = (
     Break("06", 0, "comm.all_reduce(d_x, group)", "pass",
           r"result \de[-+]\d\d, dX [1-9]e[-+]0\d, dA \de-1\d, dB"),
     Break("06", 0, "    d_b = z.T", "    comm.all_reduce(d_out, group); d_b = z.T",
-          r"result (\de-1\d|0e\+00), dX 3e\+00, dA 3e\+00, dB 3e\+00"),
+          r"result \de-1\d, dX 3e\+00, dA 3e\+00, dB 3e\+00"),
     Break("06", 1, "comm.all_reduce(shared.grad, sharers)", "pass",
           r"gradients within [1-9]e[-+]0\d, the result \de-1\d"),
     Break("06", 1, "rank * K // world_size", "rank % K", r"the result [1-9]e[-+]0\d"),
@@ -122,11 +123,11 @@ BREAKS = (
     Break("12", 0, "results[order] = back", "results = back", r"within \de[+-]0[01]"),
     Break("12", 0, " * weights[..., None]", "", r"within \de[+-]0[01]"),
     Break("13", 0, "(p.grad, dp)", "(p.grad, tp)",
-          r"gradients within 1e\+00, loss within (\de-1\d|0e\+00)"),
+          r"gradients within 1e\+00, loss within \de-1\d"),
     Break("13", 0, "count.sum(), dp", "count.sum(), tp",
           r"gradients within \de-02, loss within \de-03"),
     Break("13", 0, '{"pp": 4, "dp": 2, "tp": 1}', '{"pp": 1, "dp": 2, "tp": 4}',
-          r"gradients within \de-1\d, loss within (\de-1\d|0e\+00)"),
+          r"gradients within \de-1\d, loss within \de-1\d"),
     Break("14", 0, "= heard - asked, said.item() - (asked + heard) / 2", "= heard - asked, 0.0",
           r"half a round trip: False\s+last to come: \[3, 3, 3, 3, 3, 3\]; as injected: False"),
     Break("14", 0, "begins.max(0)", "begins.min(0)", r"round trip: True\s+.*as injected: False"),
@@ -238,7 +239,8 @@ def test_the_idea_is_short_and_right(server: ForkServer, lesson: str) -> None:
 )
 def test_it_breaks_as_the_lesson_says(server: ForkServer, change: Break) -> None:
     text = printed(server, change.lesson, change.proof, change.old, change.new)
-    assert re.search(change.shows, text), text
+    shows = change.shows.replace(r"\de-1\d", EQUAL)
+    assert re.search(shows, text), text
 
 
 @pytest.mark.parametrize("lesson", FINISHED)
