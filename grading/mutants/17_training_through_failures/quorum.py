@@ -39,7 +39,7 @@ WRONG = [
 -    healing = {rank: present[i % len(present)] for i, rank in enumerate(others)}
 +    healing = {rank: present[0] for rank in others}
 '''),
-    Wrong("each_by_its_own_order", ["with its dict filled in reverse"], '''
+    Wrong("each_by_its_own_order", ["ranks are taken in the order of the dict"], '''
 -    living = sorted(
 +    living = list(
 '''),
@@ -75,20 +75,10 @@ WRONG = [
 +    kept = dict(held)
 +    left = sorted(todo)
 '''),
-    Wrong("argument_changed", ["an argument was changed"], '''
+    Wrong("argument_changed", ["an argument was changed", "make new ones"], '''
 -    left = sorted([*todo, *(batch for rank, batch in held.items() if rank not in present)])
 +    left = todo
 +    left.extend(batch for rank, batch in held.items() if rank not in present)
-+    left.sort()
-'''),
-    Wrong("order_of_the_dict", ["ranks are taken in the order of the dict"], '''
--    living = sorted(
-+    living = list(
-'''),
-    Wrong("deals_in_place", ["an argument was changed", "make new ones"], '''
--    left = sorted([*todo, *(batch for rank, batch in held.items() if rank not in present)])
-+    left = todo
-+    left += [batch for rank, batch in held.items() if rank not in present]
 +    left.sort()
 '''),
 ]
