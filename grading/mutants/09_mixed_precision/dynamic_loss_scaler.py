@@ -172,7 +172,7 @@ WRONG = [
 -                if not parameter.grad.isfinite().all():
 +                if not parameter.grad.sum().isfinite():
 '''),
-    Wrong("zeroed_last", ["zero them first, not last"], '''
+    Wrong("zeroed_last", ["zero them first"], '''
 -    optimizer.zero_grad()
 @@
      scaler.update()

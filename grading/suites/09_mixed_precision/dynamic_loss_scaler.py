@@ -155,7 +155,7 @@ def trained(case: Case, rank: int, how: str = "") -> list[list[torch.Tensor]]:
             torch.zeros_like(w) if g is None else g for g, w in zip(given, case.start, strict=True)
         ]
         kept = [k / factor + g for k, g in zip(kept, true, strict=True)]
-        true = kept if how == "kept" or (how == "once" and number == 0) else true
+        true = kept if how == "kept" else true
         times = factor if how in ("scaled", "clipped") else 1.0
         used = [g * times for g in true] if how == "long" else clipped([g * times for g in true])
         used = [g / times for g in used] if how == "clipped" else used
@@ -311,9 +311,7 @@ def check_train(run: Run) -> None:
                     "not clipped": "long",
                     "a skipped step was taken with zero gradients: AdamW changes the weights "
                     "anyway": "zeros",
-                    "gradients of the last update are still there: zero them first": "kept",
-                    "gradients from before the first update were still there: zero them first, "
-                    "not last": "once",
+                    "gradients from before this update are still there: zero them first": "kept",
                 }.items()})  # fmt: skip
             what = "what train_update returns"
             run.equal([update["made"] for update in found], [not bad for bad in case.bad], what)
