@@ -118,7 +118,7 @@ BREAKS = (
           'sorted(making.glob("*.json"))', r"within \de[+-]0[01]"),
     Break("15", 0, " * min(pp, BATCH // dp)", "",
           r"31 fit by our formulas and 27 .*\spp 2, dp 64, tp 4, ZeRO-1: 12.7 s; .*too much"),
-    Break("15", 0, "h100.leaving(min(dp, 8 // tp))", "h100.leaving(1)",
+    Break("15", 0, "h100.leaving(min(dp, h100.node // tp))", "h100.leaving(1)",
           r"FSDP over 512 GPUs: 31\.7 s\sof all pairs of layouts 89%"),
     Break("12", 0, "results[order] = back", "results = back", r"within \de[+-]0[01]"),
     Break("12", 0, " * weights[..., None]", "", r"within \de[+-]0[01]"),
