@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,6 +24,8 @@ PLANNED = r"GB, number 1\b.*\b9\d% are in the library's order"  # lesson 15 has 
 EQUAL = r"(\de-1\d|0e\+00)"  # another processor may give the same bits
 MOST_LINES = 30  # of the idea's cells together
 LONGEST_CELL = 25
+AGAIN = 3  # lines that stand together in another cell, too, are typed again
+TYPED_AGAIN = 0.2  # of a lesson's lines of code, at most
 TAGS = ("idea-input", "idea", "idea-proof")
 TO_WRITE = ("A1", "A2")  # appendices: they have no idea of their own to show
 FINISHED = sorted({path.name[:2] for path in NOTEBOOKS.glob("*.ipynb")} - set(TO_WRITE))
@@ -255,3 +258,34 @@ def test_no_cell_is_longer_than_a_reader_takes_in(lesson: str) -> None:
         if not tagged(cell, "first"):
             lines = [line for line in source(cell).splitlines() if line.strip()]
             assert len(lines) <= LONGEST_CELL, source(cell)
+
+
+def statements(cell: dict[str, Any]) -> list[str]:
+    """A cell's lines without comments, imports and magics."""
+    lines = [line.partition("#")[0].strip() for line in source(cell).splitlines()]
+    return [line for line in lines if line and not line.startswith(("import ", "from ", "%"))]
+
+
+def runs(lines: list[str]) -> list[tuple[str, ...]]:
+    """All lines that stand together."""
+    return [tuple(lines[at : at + AGAIN]) for at in range(len(lines) - AGAIN + 1)]
+
+
+@pytest.fixture(scope="module")
+def everywhere() -> Counter[tuple[str, ...]]:
+    """How often lines stand together in the whole course."""
+    cells = [cell for path in NOTEBOOKS.glob("*.ipynb") for cell in code(path.name[:2])]
+    return Counter(run for cell in cells for run in runs(statements(cell)))
+
+
+@pytest.mark.parametrize("lesson", FINISHED)
+def test_what_every_lesson_needs_is_in_the_library(
+    lesson: str, everywhere: Counter[tuple[str, ...]]
+) -> None:
+    lines, again = 0, 0
+    for cell in code(lesson):
+        mine = statements(cell)
+        places = [at for at, run in enumerate(runs(mine)) if everywhere[run] > 1]
+        lines += len(mine)
+        again += len({at + k for at in places for k in range(AGAIN)})
+    assert again <= TYPED_AGAIN * lines
