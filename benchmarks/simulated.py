@@ -56,7 +56,6 @@ PUBLISHED = (
     "simumax_b200_llama3_70b_l12_tp1_pp2_dp4_mbc8_cef",
     "simumax_b200_llama3_70b_tp2_pp1_dp4_l12_mbc8_cef",
     "simumax_b200_llama3_70b_l12_tp4_pp1_dp2_mbc8_cef",
-    "simumax_b200_llama3_70b_l12_tp8_pp1_dp1_mbc8_cef",
 )
 
 
