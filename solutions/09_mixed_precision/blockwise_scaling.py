@@ -23,7 +23,7 @@ Rules
   block's largest magnitude, in `torch.float8_e8m0fnu`. The largest magnitude then lies between 256
   and 512. The cast to e4m3 turns everything beyond 448 into 448.
 - A block of zeros stays zeros: 0/0 would be NaN, so its scale may be anything but 0.
-- x is a matrix of float32 or bf16 and need not be contiguous; compute in float32.
+- x is a matrix of float32 or bf16, need not be contiguous, and is not changed; compute in float32.
 
 `torch.nn.functional.pad` adds rows and columns of zeros, `unflatten` cuts a dim in two,
 `repeat_interleave` repeats elements. `torch.frexp` takes a number apart into a mantissa from 0.5 to

@@ -11,7 +11,7 @@ Rules
 - code = x / (scale·outer) rounded to the nearest magnitude, with x's sign. If two are equally near,
   take the even index. Everything beyond 6 becomes 6. Divide by the scale that you return, after its
   rounding.
-- x is float32 or bf16 and need not be contiguous. Compute in float32.
+- x is float32 or bf16, need not be contiguous, and is not changed. Compute in float32.
 
 `torch.searchsorted(numbers, x)` counts for each x how many of the sorted numbers lie below it.
 """

@@ -3,6 +3,11 @@
 from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
+    Wrong("bf16_on_the_wire_as_float32", ["it was sent as float32"], '''
+-        return linear(copy_to_group(x, self.group), self.weight, self.bias)
++        wide = x.to(torch.promote_types(x.dtype, torch.float32))
++        return linear(copy_to_group(wide, self.group).to(x.dtype), self.weight, self.bias)
+'''),
     Wrong("broadcasts_the_full_layer", ["the full layer is the same on all ranks already"], '''
  from course_lib.comm import Group, copy_to_group
 +from course_lib.comm import broadcast

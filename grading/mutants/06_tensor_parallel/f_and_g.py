@@ -3,6 +3,13 @@
 from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
+    Wrong("bf16_on_the_wire_as_float32", ["what g sends in forward"], '''
+-        total = tensor.clone()
++        total = tensor.to(torch.promote_types(tensor.dtype, torch.float32), copy=True)
+@@
+-        return total
++        return total.to(tensor.dtype)
+'''),
     Wrong("f_forgets_the_sum", ["this is the rank's own value: the sum over the ranks is missing", "f's backward must sum"], '''
 -        total = grad.clone()
 -        all_reduce(total, ctx.group)

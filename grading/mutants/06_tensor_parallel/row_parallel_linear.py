@@ -3,6 +3,12 @@
 from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
+    Wrong("bf16_on_the_wire_as_float32", ["it was sent as float32"], '''
+-        y = reduce_from_group(linear(x, self.weight), self.group)
++        y = linear(x, self.weight)
++        wide = y.to(torch.promote_types(y.dtype, torch.float32))
++        y = reduce_from_group(wide, self.group).to(y.dtype)
+'''),
     Wrong("bias_added_on_one_rank", ["bias.grad", "is None", "is the bias added on one rank alone"], '''
 -        self.weight = nn.Parameter(  # mutate: same
 -            full.weight.tensor_split(group.size, dim=1)[group.index].clone()

@@ -3,6 +3,10 @@
 from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
+    Wrong("peak_begins_at_zero", ["an exponential overflows, or a sum of them is zero"], '''
+         all_reduce(peak, group, "max")
++        peak = peak.clamp(min=0.0)
+'''),
     Wrong("all_reduce_in_backward", ["N times too large", "something is sent in backward"], '''
          softmax = exponentials.div_(total.unsqueeze(-1))
 +        ctx.group = group

@@ -3,6 +3,14 @@
 from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
+    Wrong("counts_in_int64", ["wrong dtype"], '''
+-    shard = both(x, dim)
++    shard = both(x if x.is_floating_point() else x.long(), dim)
+'''),
+    Wrong("empties_the_list", ["changed"], '''
+-    halves = [shard.tensor_split(2, dim) for shard in shards]
++    halves = [shards.pop(0).tensor_split(2, dim) for _ in range(len(shards))]
+'''),
     Wrong("always_dim_one", ["any dim", "IndexError"], '''
 -    shard = both(x, dim)
 -    positions = both(torch.arange(x.shape[dim], device=x.device), 0)  # mutate: same

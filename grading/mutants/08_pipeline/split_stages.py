@@ -3,6 +3,21 @@
 from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
+    Wrong("rounds_costs", ["the slowest stage is too slow"], '''
+-    n = len(costs)
++    n, costs = len(costs), [round(cost) for cost in costs]
+'''),
+    Wrong("changes_costs", ["the costs were changed"], '''
+-    n = len(costs)
++    n = len(costs)
++    costs[0] += 1e-9
+'''),
+    Wrong("sums_in_float64", ["bytes"], '''
+-    all_reduce(weight.grad, pair)
++    total = weight.grad.double()
++    all_reduce(total, pair)
++    weight.grad = total.to(weight.dtype)
+'''),
     Wrong("assertion", ["AssertionError", "fewer layers than stages"], '''
 -    if n < p:  # mutate: same
 -        raise ValueError(f"{n} layers for {p} stages: each stage needs at least one")

@@ -3,6 +3,14 @@
 from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
+    Wrong("smallest_amax", ["each scale, divided by what it should be (1×128)"], '''
+-    scale = torch.where(amax == 0, 1.0, amax / torch.finfo(E4M3).max)
++    scale = amax.clamp(min=1e-12) / torch.finfo(E4M3).max
+'''),
+    Wrong("changes_x", ["x was changed"], '''
+-    return (x.float() / spread(scale, (1, 32), x.shape)).to(E4M3), scale.to(E8M0)
++    return x.float().div_(spread(scale, (1, 32), x.shape)).to(E4M3), scale.to(E8M0)
+'''),
     Wrong("dequantize_divides", ["divided by the scale: number = data · scale"], '''
 -    return data.float() * spread(scale, block, data.shape)
 +    return data.float() / spread(scale, block, data.shape)

@@ -3,6 +3,25 @@
 from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
+    Wrong("leaves_out_zeros", ["a step whose amax is 0 was left out"], '''
+-            if amax < float("inf"):
++            if 0 < amax < float("inf"):
+                 self.history[name].append(amax)
+'''),
+    Wrong("in_the_order_of_use", ["scale"], '''
+-        self.seen[name] = max(self.seen[name], amax if finite else float("inf"))
++        before = self.seen.pop(name)
++        self.seen[name] = max(before, amax if finite else float("inf"))
+'''),
+    Wrong("divides_in_bf16", ["divided in bf16: convert x to float32 first"], '''
+-        return (x.float() / scale).clamp(-LARGEST, LARGEST).to(torch.float8_e4m3fn), scale
++        return (x / scale).float().clamp(-LARGEST, LARGEST).to(torch.float8_e4m3fn), scale
+'''),
+    Wrong("smallest_scale", ["the scale of 'gradient'"], '''
+-        return max(self.history[name], default=0.0) / LARGEST or 1.0
++        top = max(self.history[name], default=0.0) / LARGEST
++        return max(top, 1e-6) if top else 1.0
+'''),
     Wrong("bypasses_comm", ["past course_lib.comm"], '''
  from course_lib.comm import Group, all_reduce
 +import torch.distributed as dist

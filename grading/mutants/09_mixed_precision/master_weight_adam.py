@@ -3,6 +3,11 @@
 from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
+    Wrong("leaves_out_zero_gradients", ["after update"], '''
+-            if p.grad is None:
++            if p.grad is None or not p.grad.any():
++                p.grad = None
+'''),
     Wrong("begun_anew", ["set back to the weight"], '''
              gradient, (beta1, beta2) = p.grad.float(), self.betas
 +            master.copy_(p)

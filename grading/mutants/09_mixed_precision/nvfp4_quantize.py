@@ -3,6 +3,17 @@
 from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
+    Wrong("smallest_amax", ["the outer scale (bf16, all tiny)"], '''
+-    outer = amax.max().clamp(min=1e-30) / (448 * 6)
++    outer = amax.max().clamp(min=1e-12) / (448 * 6)
+'''),
+    Wrong("changes_x", ["x was changed"], '''
+-    blocks = x.float().contiguous().unflatten(1, (-1, 16))
++    blocks = x.float().unflatten(1, (-1, 16))
+@@
+-    small = (blocks / (scale.float() * outer)[..., None]).flatten(1)
++    small = blocks.div_((scale.float() * outer)[..., None]).flatten(1)
+'''),
     Wrong("outer_without_448", ["the blocks' scales share E4M3's range"], '''
 -    outer = amax.max().clamp(min=1e-30) / (448 * 6)
 +    outer = amax.max().clamp(min=1e-30) / 6

@@ -43,15 +43,20 @@ SKIPPED = (
 def _drawn(run: Run) -> tuple[list[Layer], list[torch.Tensor], list[torch.Tensor]]:
     """Layers, inputs and the gradients of whole outputs.
 
-    The outputs divide by all worlds, by none, and are fewer than three ranks.
+    The outputs divide by all worlds, by none, and are fewer than three ranks: these are bf16.
     """
     wide, count, rows = (5, 7, 11)[run.number(0, 3)], run.number(3, 6), run.number(2, 4)
     layers: list[Layer] = [(run.random((12, count)), run.random(12)),
                            (run.random((wide, count)), run.random(wide)),
-                           (run.random((2, count)), None)]  # fmt: skip
-    xs = [run.random(count), run.random((rows, 3, count)), run.random((rows, count))]
+                           (run.random((2, count), torch.bfloat16), None)]  # fmt: skip
+    xs = [
+        run.random(count),
+        run.random((rows, 3, count)),
+        run.random((rows, count), torch.bfloat16),
+    ]
     slopes = [
-        run.random((*x.shape[:-1], len(layer[0]))) for x, layer in zip(xs, layers, strict=True)
+        run.random((*x.shape[:-1], len(weight)), x.dtype)
+        for x, (weight, _) in zip(xs, layers, strict=True)
     ]
     return layers, xs, slopes
 
@@ -178,7 +183,7 @@ def check_bytes(run: Run) -> None:
 
 def _compare_sends(run: Run, result: Any, case: Case) -> None:
     building, forward, backward = cut_layers.stretches(result, case.rank, case.found["marks"])
-    once = cut_layers.one_all_reduce(case.x.numel(), case.size, case.index)
+    once = cut_layers.one_all_reduce(case.x.numel(), case.size, case.index, case.x.element_size())
     half = cut_layers.one_all_reduce(case.x.numel(), case.size, case.index, item=4)
     likely: dict[str, Any] = {"the full layer is the same on all ranks already": building}
     run.equal(building, [], f"what building sends {case.what}", rank=case.rank, likely=likely)

@@ -145,7 +145,7 @@ def _inputs(run: Run) -> dict[tuple[str, int], list[dict[str, Any]]]:
         for world, parts in worlds.items():
             drawn[name, world] = [
                 {"name": name, "parts": parts}
-                | {key: [*map(run.random, shapes), run.random(7, torch.float32)] for key in KEYS}
+                | {key: [*map(run.random, shapes), run.random(7, torch.bfloat16)] for key in KEYS}
                 for _ in range(world)
             ]
     return drawn

@@ -59,14 +59,14 @@ def drive_pair(
 def _drawn(run: Run) -> tuple[list[Layer], list[torch.Tensor], list[torch.Tensor]]:
     """Layers, whole inputs and the gradients of outputs.
 
-    The inputs divide by all worlds, by none, and are fewer than three ranks.
+    The inputs divide by all worlds, by none, and are fewer than three ranks: these are bf16.
     """
     wide, count, rows = (5, 7, 11)[run.number(0, 3)], run.number(3, 6), run.number(2, 4)
     layers: list[Layer] = [(run.random((count, 12)), run.random(count)),
                            (run.random((count, wide)), run.random(count)),
-                           (run.random((count, 2)), None)]  # fmt: skip
-    xs = [run.random(12), run.random((rows, 3, wide)), run.random((rows, 2))]
-    return layers, xs, [run.random((*x.shape[:-1], count)) for x in xs]
+                           (run.random((count, 2), torch.bfloat16), None)]  # fmt: skip
+    xs = [run.random(12), run.random((rows, 3, wide)), run.random((rows, 2), torch.bfloat16)]
+    return layers, xs, [run.random((*x.shape[:-1], count), x.dtype) for x in xs]
 
 
 def _cases(run: Run, world: int) -> list[Case]:
@@ -190,13 +190,14 @@ def _compare(run: Run, rank: int, grad: Any, value: torch.Tensor, name: str, cas
 
 
 def _pair(run: Run) -> tuple[Any, dict[str, Any], list[dict[str, torch.Tensor]]]:
-    """A pair of layers on three ranks; the inputs, and what each rank should find."""
+    """A pair of bf16 layers on three ranks; the inputs, and what each rank should find."""
     world, width, wide = 3, run.number(3, 6), 3 * run.number(2, 4) + 1
+    dtype = torch.bfloat16
     given: dict[str, Any] = {
-        "first": (run.random((wide, width)), run.random(wide)),
-        "second": (run.random((width, wide)), run.random(width)),
-        "x": run.random((4, width)),
-        "slope": run.random((4, width)),
+        "first": (run.random((wide, width), dtype), run.random(wide, dtype)),
+        "second": (run.random((width, wide), dtype), run.random(width, dtype)),
+        "x": run.random((4, width), dtype),
+        "slope": run.random((4, width), dtype),
     }
     result = explained(run, drive_pair, given, world, SKIPPED)
     names = {"x": given["x"], "column.weight": given["first"][0], "column.bias": given["first"][1],
@@ -244,20 +245,20 @@ def check_bytes(run: Run) -> None:
     result, given, _ = _pair(run)
     for rank, found in enumerate(run.each(result.outputs)):
         building, forward, backward = cut_layers.stretches(result, rank, found["marks"])
-        once = cut_layers.one_all_reduce(given["slope"].numel(), result.world, rank)
-        half = cut_layers.one_all_reduce(given["slope"].numel(), result.world, rank, item=4)
+        once = cut_layers.one_all_reduce(given["slope"].numel(), result.world, rank, item=2)
+        wider = cut_layers.one_all_reduce(given["slope"].numel(), result.world, rank, item=4)
         likely: dict[str, Any] = {"the full layer is the same on all ranks already": building}
         run.equal(building, [], "what building the layer sends", likely=likely)
         likely = {
             "the summands are not added up": [],
-            "it was sent as float32": half,
+            "it was sent as float32": wider,
             "something is gathered between the two layers: the slice that arrives is the "
             "slice that is needed": forward
             if any(e.startswith("all_gather") for e in forward)
             else None,
         }
         run.equal(forward, once, "what the forward of the pair sends", likely=likely)
-        run.equal(backward, cut_layers.one_all_reduce(given["x"].numel(), result.world, rank),
+        run.equal(backward, cut_layers.one_all_reduce(given["x"].numel(), result.world, rank, 2),
                   "what the backward of the pair sends", likely={
             "an all-reduce in this layer's backward as well: the incoming gradient is whole":
                 backward if len(backward) > 1 else None,

@@ -106,6 +106,7 @@ class Case:
             owner = torch.cat([torch.full_like(n, r) for r, n in enumerate(self.numbers)])
             self.targets %= len(self.numbers[0])
             self.logits += LARGE * (2.0 * (owner == high.unsqueeze(-1)) - 1)
+            self.logits[:, 0] -= 2 * LARGE  # all far below zero, where a peak must not begin
         inputs = [
             {
                 "logits": self.part(self.logits, rank).transpose(1, 2).contiguous(),

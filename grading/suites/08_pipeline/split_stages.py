@@ -39,7 +39,9 @@ SHAPE = (6, 5)  # of the tied weight: an even number of elements
 def drive(learner: Any, group: Any, cases: list[Case]) -> dict[str, Any]:
     """The stages of every second case, each as begin, end and step of its range."""
     mine = cases[group.index :: group.size]
-    return {"stages": [_as_data(learner.split_stages(**case)) for case in mine]}
+    before = [list(case["costs"]) for case in mine]
+    stages = [_as_data(learner.split_stages(**case)) for case in mine]
+    return {"stages": stages, "kept": before == [case["costs"] for case in mine]}
 
 
 def _as_data(stages: Any) -> Any:
@@ -112,6 +114,7 @@ def _cases(run: Run) -> list[Case]:
     """Equal costs, an expensive end, an expensive beginning, hidden ones; 1 to 5 stages."""
     layers = [1.0, 1.0, 2.0, 3.0, 3.0, 1.0]
     cases = [{"costs": costs, "p": 3} for costs in (layers, layers[::-1], [2.0] * 7)]
+    cases += [{"costs": [cost / 64 for cost in layers], "p": 3}]  # none is near a whole number
     cases += [{"costs": [1.0] * 8 + [4.5], "p": 4}, {"costs": [9.0, *[1.0] * 7], "p": 4}]
     cases += [{"costs": [0.0, 0.0, 1.0, 0.0, 0.0], "p": 4}, {"costs": [3.0, 1.0, 2.0], "p": 3}]
     sizes = ((5, 1), (9, 2), (10, 3), (11, 4), (12, 5), (8, 5))
@@ -127,6 +130,8 @@ def _name(case: Case) -> str:
 def _cut(run: Run, cases: list[Case]) -> list[tuple[Case, list[tuple[int, int]]]]:
     """Begin and end of each stage, for each case; fails if they are no cut of the layers."""
     outputs = run(drive, {"cases": cases}, world=2, cpu=2.0).outputs
+    cause = "the caller may still need them: work on a copy"
+    run.true(all(output["kept"] for output in outputs), "the costs were changed", cause=cause)
     found = [outputs[place % 2]["stages"][place // 2] for place in range(len(cases))]
     for case, stages in zip(cases, found, strict=True):
         _check_form(run, case, stages)
@@ -207,9 +212,10 @@ def check_many(run: Run) -> None:
 @check("fewer layers than stages is a ValueError that names both numbers", points=2, code="E")
 @diagnosis("check it first: `if len(costs) < p: raise ValueError(...)`")
 def check_few(run: Run) -> None:
-    """E: two sizes, one of them of a single layer."""
+    """E: three sizes: eleven layers, a single one, none."""
     cases: list[Case] = [{"costs": _costs(run, 11), "p": 12}, {"costs": [2.5], "p": 3}]
-    outputs = run(drive_few, {"cases": cases}, world=2).outputs
+    cases.append({"costs": [], "p": 2})
+    outputs = run(drive_few, {"cases": cases}, world=len(cases)).outputs
     texts, answers = ([text for o in outputs for text in o[name]] for name in ("texts", "returned"))
     for case, text, returned in zip(cases, texts, answers, strict=True):
         n, p = len(case["costs"]), case["p"]
@@ -260,16 +266,16 @@ def check_tied(run: Run) -> None:
 @check("a rank without a gradient counts as zeros", points=2, code="H")
 @diagnosis("the other rank waits for this one: use zeros, and take part in the sum")
 def check_none(run: Run) -> None:
-    """H: the first, then the last rank has none."""
-    weight, grad = run.random(SHAPE), run.random(SHAPE)
+    """H: the first, then the last rank has none; in bf16."""
+    weight, grad = run.random(SHAPE, torch.bfloat16), run.random(SHAPE, torch.bfloat16)
     _tied(run, [None, grad], weight, 2)
     _tied(run, [grad, None], weight, 2)
 
 
 @check("each rank sends its gradient once", points=1, code="B")
 def check_bytes(run: Run) -> None:
-    """B: S bytes, exact."""
-    weight, first, last = run.random(SHAPE), run.random(SHAPE), run.random(SHAPE)
+    """B: S bytes, exact, in bf16."""
+    weight, first, last = (run.random(SHAPE, torch.bfloat16) for _ in range(3))
     size = weight.nbytes
     likely = {
         "twice as much: is it both gathered and summed, or is the weight sent as well?": [

@@ -116,6 +116,7 @@ def _case(run: Run) -> tuple[list[torch.Tensor], list[Row], list[dict[str, Any]]
     for number in range(UPDATES):
         row: Row = [run.random(w.shape, w.dtype) for w in start]
         row[1] = None if number in (0, 1, 4) else row[1]
+        row[2] = torch.zeros_like(start[2]) if number == 3 else row[2]  # zeros are a gradient too
         rows.append(row)
     result = run(drive, {"start": start, "rows": rows, "options": OPTIONS})
     return start, rows, result.outputs[0]

@@ -46,7 +46,8 @@ def drive(learner: Any, group: Any, cases: list[torch.Tensor]) -> list[dict[str,
         right = good and isinstance(codes, torch.Tensor) and codes.dtype == torch.uint8
         right = right and codes.shape == (len(x), x.shape[1] // 2)
         whole = learner.dequantize(codes, scale, outer) if right else None
-        found.append({"codes": codes, "scale": scale, "outer": outer, "whole": whole})
+        kept = torch.equal(x, given.t())
+        found.append({"codes": codes, "scale": scale, "outer": outer, "whole": whole, "kept": kept})
     return found
 
 
@@ -124,7 +125,7 @@ def _cases(run: Run) -> dict[str, torch.Tensor]:
     tiny = x.clone()
     tiny[0] *= 1e-9
     return {
-        "a matrix": clear(x), "bf16": clear(x.bfloat16()),
+        "a matrix": clear(x), "bf16, all tiny": clear((1e-15 * x).bfloat16()),
         "numbers half-way between two": ties, "a block of zeros": clear(zeros),
         "blocks that are tiny compared with the largest": clear(tiny),
         "all zeros": torch.zeros(2, 32),
@@ -136,6 +137,7 @@ def _found(run: Run) -> dict[str, dict[str, Any]]:
     outputs = run(drive, {"cases": [x.t().contiguous() for x in cases.values()]}).outputs[0]
     found = {name: {"x": x, **got} for (name, x), got in zip(cases.items(), outputs, strict=True)}
     for name, got in found.items():
+        run.true(got["kept"], f"x was changed ({name})", cause="others may need it: work on a copy")
         wanted = dict(zip(("codes", "scale", "outer"), coded(got["x"]), strict=True))
         for part, like in wanted.items():
             run.true(
@@ -154,7 +156,7 @@ def _form(value: Any) -> str:
     return f"a tensor {str(value.dtype).removeprefix('torch.')}, {tuple(value.shape)}"
 
 
-PLAIN = ("a matrix", "bf16", "blocks that are tiny compared with the largest")
+PLAIN = ("a matrix", "bf16, all tiny", "blocks that are tiny compared with the largest")
 
 
 @check("the outer scale", points=2, code="E")
