@@ -3,6 +3,14 @@
 from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
+    Wrong("loses_zeros", ["unsupported operand"], '''
+-        ctx.args = [None if torch.is_tensor(arg) else arg for arg in args]
++        ctx.args = [None if torch.is_tensor(arg) else arg or None for arg in args]
+'''),
+    Wrong("always_bf16", ["a product with autocast on in forward"], '''
+-        dtype, on = ctx.autocast
++        dtype, on = torch.bfloat16, ctx.autocast[1]
+'''),
     Wrong("all_need_gradients", ["can require gradients"], '''
 -            args[i] = tensor.detach().requires_grad_(ctx.needs_input_grad[i + 2])
 +            args[i] = tensor.detach().requires_grad_()

@@ -3,6 +3,14 @@
 from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
+    Wrong("forgets_a_wide_matrix", ["a bfloat16 token, a float64 matrix", "wrong dtype"], '''
+-    wide = torch.promote_types(torch.promote_types(x_TD.dtype, weight_ED.dtype), torch.float32)
++    wide = torch.promote_types(x_TD.dtype, torch.float32)
+'''),
+    Wrong("forgets_a_wide_token", ["a float64 token, a float32 matrix", "wrong dtype"], '''
+-    wide = torch.promote_types(torch.promote_types(x_TD.dtype, weight_ED.dtype), torch.float32)
++    wide = torch.promote_types(weight_ED.dtype, torch.float32)
+'''),
     Wrong("always_float32", ["weights (", "has the wrong dtype"], '''
 -    wide = torch.promote_types(torch.promote_types(x_TD.dtype, weight_ED.dtype), torch.float32)
 +    wide = torch.float32
@@ -47,7 +55,7 @@ WRONG = [
 +    kept_TE = torch.zeros_like(scores_TE).scatter(-1, chosen_TK, weights_TK)
 +    balance = experts * (share_E * kept_TE.sum(0) / tokens).sum()
 '''),
-    Wrong("multiplied_in_bf16", ["chosen (a bf16 token", "has the wrong value"], '''
+    Wrong("multiplied_in_bf16", ["chosen (a bfloat16 token", "has the wrong value"], '''
 -    logits_TE = x_TD.to(wide) @ weight_ED.to(wide).T
 +    logits_TE = (x_TD @ weight_ED.to(x_TD.dtype).T).to(wide)
 '''),
@@ -120,7 +128,7 @@ WRONG = [
 -    weights_TK, chosen_TK = scores_TE.topk(top_k, -1)
 +    weights_TK, chosen_TK = scores_TE.detach().topk(top_k, -1)
 '''),
-    Wrong("weights_in_bf16", ["weights (a bf16 token", "has the wrong dtype"], '''
+    Wrong("weights_in_bf16", ["weights (a bfloat16 token", "has the wrong dtype"], '''
 -    return Routing(chosen_TK, weights_TK, balance, z)
 +    return Routing(chosen_TK, weights_TK.to(x_TD.dtype), balance, z)
 '''),

@@ -3,6 +3,15 @@
 from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
+    Wrong("float32_on_the_wire", ["the number of bytes sent", "in a wider dtype"], '''
+         for axes, divisor in reduce_plan(kind, mesh.sizes, sequence):
++            total = parameter.grad.to(torch.promote_types(parameter.dtype, torch.float32))
+             group = ends if axes == ENDS else mesh[axes]
+-            all_reduce(parameter.grad, group)  # mutate: same
+-            parameter.grad.div_(divisor)
++            all_reduce(total, group)
++            parameter.grad.copy_(total / divisor)
+'''),
     Wrong("averaged_twice", ["the number of bytes sent", "something is sent twice"], '''
              parameter.grad.div_(divisor)
 +    for parameter, kind in held:
@@ -217,7 +226,7 @@ def finalize_grads(held: Sequence[Held], mesh: Mesh, ends: Group | None, sequenc
             all_reduce(parameter.grad, group)
             parameter.grad.div_(divisor)
 '''),
-    Right("variant_flat", "one message for each kind and reduction; new tensors as gradients", '''
+    Right("variant_flat", "one message for each kind, dtype and reduction; new tensors as gradients", '''
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -250,10 +259,9 @@ def reduce_plan(kind: str, sizes: Mapping[str, int], sequence: bool) -> list[Red
 
 
 def finalize_grads(held: Sequence[Held], mesh: Mesh, ends: Group | None, sequence: bool) -> None:
-    for kind in ("norm", "tied", "expert", "other"):
-        own = [p for p, its in held if its == kind and p.requires_grad]
-        if not own:
-            continue
+    live = [(p, kind) for p, kind in held if p.requires_grad]
+    for kind, dtype in dict.fromkeys((kind, p.dtype) for p, kind in live):
+        own = [p for p, its in live if (its, p.dtype) == (kind, dtype)]
         grads = [torch.zeros_like(p) if p.grad is None else p.grad for p in own]
         flat = torch.cat([grad.flatten() for grad in grads])
         for axes, divisor in reduce_plan(kind, mesh.sizes, sequence):

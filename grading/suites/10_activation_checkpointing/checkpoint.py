@@ -56,7 +56,7 @@ class Block:
         kept = torch.rand_like(x)
         self.drawn.append(kept)
         h = torch.tanh(x @ self.matrix) * (kept < 0.7)
-        return h**power + (other if order is None else other[order]) * self.gain
+        return h ** (power + 1) + (other if order is None else other[order]) * self.gain
 
     def grads(self) -> list[torch.Tensor | None]:
         """The gradients of both parameters."""
@@ -69,13 +69,13 @@ def walk(checkpoint: Call, given: dict[str, Any]) -> dict[str, Any]:
     first, second = (Block(*weights) for weights in given["weights"])
     data, order = given["data"].t(), given["order"]
     inner = given["inner"].clone().requires_grad_()
-    h = checkpoint(first, data, 1, data * 0.5, None)
+    h = checkpoint(first, data, 0, data * 0.5, None)
     needs = h.requires_grad
     if needs:
         h.retain_grad()
-    middle = checkpoint(second, h, 2, inner, order)
+    middle = checkpoint(second, h, 1, inner, order)
     between = torch.rand(3)
-    y = checkpoint(first, middle, 3, middle, order)
+    y = checkpoint(first, middle, 2, middle, order)
     found: dict[str, Any] = {
         "output": y.detach().clone(),
         "forward": torch.stack([between, torch.rand(3)]),
@@ -107,7 +107,7 @@ def drive(learner: Any, group: Any, given: dict[str, Any]) -> dict[str, Any]:
     found = walk(call, given)
     with torch.no_grad():
         block = Block(*given["weights"][0])
-        y = learner.checkpoint(block, given["data"].t(), 1, given["data"].t(), None)
+        y = learner.checkpoint(block, given["data"].t(), 0, given["data"].t(), None)
     return found | {"watched": y.requires_grad}
 
 
@@ -131,7 +131,9 @@ def drive_memory(learner: Any, group: Any, x: torch.Tensor) -> dict[str, int]:
         return {"held": held, "peak": memory.peak, "left": memory.now - held}
 
 
-def drive_autocast(learner: Any, group: Any, a: torch.Tensor, b: torch.Tensor) -> dict[str, Any]:
+def drive_autocast(
+    learner: Any, group: Any, a: torch.Tensor, b: torch.Tensor, dtype: torch.dtype
+) -> dict[str, Any]:
     """The dtypes of a product: in a block under autocast, and in one under none."""
     seen: dict[str, list[str]] = {"on": [], "off": []}
 
@@ -141,11 +143,11 @@ def drive_autocast(learner: Any, group: Any, a: torch.Tensor, b: torch.Tensor) -
         return z.float()
 
     a, b = a.clone().requires_grad_(), b.clone().requires_grad_()
-    with torch.autocast("cpu", dtype=torch.bfloat16):
+    with torch.autocast("cpu", dtype=dtype):
         inside = learner.checkpoint(product, a, b, "on")
     outside = learner.checkpoint(product, a, b, "off")
     inside.sum().backward()
-    with torch.autocast("cpu", dtype=torch.bfloat16):
+    with torch.autocast("cpu", dtype=dtype):
         outside.sum().backward()
     return seen
 
@@ -276,16 +278,17 @@ def check_memory(run: Run) -> None:
     "same settings"
 )
 def check_autocast(run: Run) -> None:
-    """E: a block under autocast with its backward outside, and the other way round."""
+    """E: a block under autocast with its backward outside, and the other way round; both dtypes."""
     shapes = (run.number(2, 6), run.number(2, 6))
     given = {"a": run.random(shapes, torch.float32), "b": run.random(shapes[::-1], torch.float32)}
-    found = run(drive_autocast, given).outputs[0]
     cause = "autocast as in forward is missing in the second run"
-    for name, dtype in (("on", "torch.bfloat16"), ("off", "torch.float32")):
-        run.true(
-            set(found[name]) == {dtype},
-            f"a product with autocast {name} in forward",
-            expected=f"{dtype} in both runs",
-            measured=", ".join(found[name]),
-            cause=cause,
-        )
+    for half in (torch.bfloat16, torch.float16):
+        found = run(drive_autocast, {**given, "dtype": half}).outputs[0]
+        for name, dtype in (("on", half), ("off", torch.float32)):
+            run.true(
+                set(found[name]) == {str(dtype)},
+                f"a product with autocast {name} in forward",
+                expected=f"{dtype} in both runs",
+                measured=", ".join(found[name]),
+                cause=cause,
+            )

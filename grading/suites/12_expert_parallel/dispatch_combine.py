@@ -158,8 +158,9 @@ def _usual(run: Run, groups: int, size: int) -> list[list[Member]]:
 
 
 def _empty(run: Run) -> list[list[Member]]:
-    """Rank 1 has no tokens; nobody wants the experts of rank 2, nor the last but one of rank 0."""
-    members = members_of(run, [3, 2, 2], [run.number(5, 9), 0, run.number(5, 9)], 2, used=4)
+    """Ranks 1 and 3 have no tokens; nobody wants the experts of ranks 2 and 3, nor expert 1."""
+    counts = [run.number(5, 9), 0, run.number(5, 9), 0]
+    members = members_of(run, [3, 2, 2, 1], counts, 2, used=4)
     for member in members:
         member["chosen"] += (member["chosen"] > 0).long()  # 0, 2, 3, 4: never 1
     return [members]
@@ -282,7 +283,11 @@ def check_gradients(run: Run) -> None:
         _gradients(run, _usual(run, groups, size))
 
 
-@check("a rank without tokens, a rank without rows, an expert without any", points=3, code="H")
+@check(
+    "a rank without tokens, one without rows, one without either, an expert without any",
+    points=3,
+    code="H",
+)
 @diagnosis("every rank calls every collective, even with nothing to send")
 def check_empty(run: Run) -> None:
     """H, E: values and gradients too."""

@@ -170,13 +170,20 @@ def _large(run: Run) -> dict[str, Case]:
     return {"large logits": Case(x * 2000 / top.abs(), weight, 2, run.random((9, 2)))}
 
 
-def _narrow(run: Run, dtype: torch.dtype) -> dict[str, Case]:
-    """Tokens in bf16, and logits nearer to each other than bf16 can tell."""
-    x, row = run.random((60, 8)).bfloat16(), run.random((1, 8))
-    weight = (row + 1e-2 * run.random((6, 8))).to(dtype)
+def _mixed(run: Run, token: torch.dtype, matrix: torch.dtype) -> dict[str, Case]:
+    """Logits nearer to each other than bf16 can tell."""
+    x, row = run.random((60, 8)).to(token), run.random((1, 8))
+    weight = (row + 1e-2 * run.random((6, 8))).to(matrix)
     gaps = (x.double() @ weight.double().T).sort(-1).values.diff(dim=-1)
     x = x[gaps.amin(-1) > 1e-4]  # float32's own rounding must not choose
-    return {f"a bf16 token, a {str(dtype)[6:]} matrix": Case(x, weight, 2, run.random((len(x), 2)))}
+    name = f"a {str(token)[6:]} token, a {str(matrix)[6:]} matrix"
+    return {name: Case(x, weight, 2, run.random((len(x), 2)))}
+
+
+def _wide(case: Case) -> torch.dtype:
+    """What the router computes in."""
+    both = torch.promote_types(case.x.dtype, case.weight.dtype)
+    return torch.promote_types(both, torch.float32)
 
 
 def _none(run: Run) -> dict[str, Case]:
@@ -211,7 +218,6 @@ def _each(run: Run, cases: dict[str, Case]) -> Iterator[tuple[str, Case, dict[st
 def _choices(run: Run, cases: dict[str, Case], terms: int = 4) -> None:
     """Experts and weights."""
     for name, case, found, right in _each(run, cases):
-        wide = torch.promote_types(case.weight.dtype, torch.float32)
         likely = {
             "the order is wrong: best first": right.chosen.flip(-1),
             "the lowest scores were chosen": routed(
@@ -221,7 +227,7 @@ def _choices(run: Run, cases: dict[str, Case], terms: int = 4) -> None:
         run.close(found["chosen"], right.chosen, f"chosen ({name})", likely=likely)
         likely = wrong_weights(case, right)
         what = f"weights ({name})"
-        run.close(found["weights"], right.weights.to(wide), what, terms=terms, likely=likely)
+        run.close(found["weights"], right.weights.to(_wide(case)), what, terms=terms, likely=likely)
 
 
 @check("the k best experts of each token, and weights that add up to 1", points=4, code="E")
@@ -288,16 +294,18 @@ def check_gradients(run: Run) -> None:
                 run.close(got[key], gradient, what, terms=len(case.x), likely=likely)
 
 
-@check("bf16 tokens are routed in float32", points=2, code="E")
-@diagnosis("convert token and matrix to float32 before they are multiplied")
+@check("routed in float32, or in float64 if token or matrix has it", points=2, code="E")
+@diagnosis("convert token and matrix to the wider dtype before they are multiplied")
 def check_dtype(run: Run) -> None:
-    """E: logits that bf16 cannot tell apart; the matrix in float32, in bf16."""
-    for dtype in (torch.float32, torch.bfloat16):
-        cases = _narrow(run, dtype)
+    """E: logits that bf16 cannot tell apart; token and matrix in four pairs of dtypes."""
+    half, single, double = torch.bfloat16, torch.float32, torch.float64
+    for dtypes in ((half, single), (half, half), (half, double), (double, single)):
+        cases = _mixed(run, *dtypes)
         _choices(run, cases, terms=200)
-        for name, _, found, right in _each(run, cases):
-            run.close(found["balance"], right.balance.float(), f"balance ({name})", terms=200)
-            run.close(found["z"], right.z.float(), f"z ({name})", terms=200)
+        for name, case, found, right in _each(run, cases):
+            for part in ("balance", "z"):
+                value = getattr(right, part).to(_wide(case))
+                run.close(found[part], value, f"{part} ({name})", terms=200)
 
 
 @check("equal scores, and no tokens at all", points=2, code="E")

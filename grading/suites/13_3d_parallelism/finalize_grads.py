@@ -43,6 +43,7 @@ MESHES = (  # pp, dp, ep, cp, tp
     (2, 2, 1, 1, 2), (2, 2, 2, 1, 1), (1, 2, 2, 2, 1), (2, 1, 1, 2, 2), (1, 2, 1, 2, 2),
     (4, 1, 1, 1, 2), (1, 1, 2, 2, 2),
 )  # fmt: skip
+DTYPES = {"down": torch.bfloat16}  # of parameters; all others are float64
 LONG, CUT, SPREAD = (3, 2, 1, 1, 1), (1, 1, 1, 2, 2), (1, 1, 2, 2, 1)
 CASES = [
     (kind, sequence) for kind in ("norm", "tied", "expert", "other") for sequence in (False, True)
@@ -244,7 +245,7 @@ class Case:
             {
                 "name": name,
                 "kind": given.kind,
-                "weight": given.weight(rank),
+                "weight": given.weight(rank).to(DTYPES.get(name, torch.float64)),
                 "part": given.parts[rank],
                 "frozen": name == "frozen",
             }
@@ -262,17 +263,22 @@ class Case:
                     run.true(gradient is None, f"{what} is not None: it is frozen", rank=rank)
                     continue
                 run.true(gradient is not None, f"{what} is None", rank=rank, cause=SKIPPED)
+                if dtype := DTYPES.get(name):
+                    right = self.given[name].truth(rank).to(dtype)
+                    run.close(gradient, right, what, rank=rank, terms=20)
+                    continue
                 _compare(run, self.given[name], rank, gradient, what)
 
     def most(self, rank: int) -> int:
         """Bytes that a rank needs to send."""
         total = 0
         for name, given in self.given.items():
+            item = DTYPES.get(name, torch.float64).itemsize
             if rank in given.holders and name != "frozen":
                 for axes, _ in given.plan:
                     line = next(line for line in lines(axes, self.sizes) if rank in line)
-                    size = given.weight(rank).nbytes
-                    total += wire_bytes("all_reduce", size, len(line), line.index(rank), 8)[0]
+                    size = given.weight(rank).numel() * item
+                    total += wire_bytes("all_reduce", size, len(line), line.index(rank), item)[0]
         return total
 
 
@@ -285,7 +291,7 @@ def _cases(run: Run) -> list[Case]:
 @check("gradients on pp 3 × dp 2 and on cp 2 × tp 2", points=4, code="E")
 @diagnosis("do what the plans say, on this rank's groups")
 def check_calls(run: Run) -> None:
-    """E: float64, as one process has them before a step; the second with sequence parallelism."""
+    """E: as one process has them before a step; the second with sequence parallelism."""
     for case in _cases(run)[:2]:
         case.compare()
 
@@ -303,6 +309,6 @@ def check_bytes(run: Run) -> None:
     """B: no more than the formula on any rank, from the ledger."""
     for case in _cases(run):
         for rank, sent in enumerate(run.each(case.result.timeline.sent())):
-            cause = "something is sent twice, or to more ranks than necessary"
+            cause = "something is sent twice, in a wider dtype, or to more ranks than necessary"
             what = f"the number of bytes sent on {_words(case.sizes)}"
             run.at_most(sent, case.most(rank), what, cause=cause)
