@@ -3,6 +3,15 @@
 from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
+    Wrong("always_sequence_parallel", ["the gradient of norm on ep 2 × tp 2"], '''
+-        for axes, divisor in reduce_plan(kind, mesh.sizes, sequence):
++        for axes, divisor in reduce_plan(kind, mesh.sizes, True):
+'''),
+    Wrong("alone_is_not_divided", ["the gradient of expert.0 on ep 2 × tp 2"], '''
+-            parameter.grad.div_(divisor)
++            if group is not None and group.size > 1:
++                parameter.grad.div_(divisor)
+'''),
     Wrong("float32_on_the_wire", ["the number of bytes sent", "in a wider dtype"], '''
          for axes, divisor in reduce_plan(kind, mesh.sizes, sequence):
 +            total = parameter.grad.to(torch.promote_types(parameter.dtype, torch.float32))

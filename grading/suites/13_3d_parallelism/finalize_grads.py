@@ -45,6 +45,7 @@ MESHES = (  # pp, dp, ep, cp, tp
 )  # fmt: skip
 DTYPES = {"down": torch.bfloat16}  # of parameters; all others are float64
 LONG, CUT, SPREAD = (3, 2, 1, 1, 1), (1, 1, 1, 2, 2), (1, 1, 2, 2, 1)
+LONE = (1, 1, 2, 1, 2)  # no other rank has the same expert, but D is 2
 CASES = [
     (kind, sequence) for kind in ("norm", "tied", "expert", "other") for sequence in (False, True)
 ]
@@ -283,16 +284,18 @@ class Case:
 
 
 def _cases(run: Run) -> list[Case]:
-    """In every check the same, so that each runs once. In the last some have no gradient."""
+    """In every check the same, so that each runs once. In the third some have no gradient."""
     gaps = {"expert.1": lambda rank: rank == 1, "router": lambda rank: rank != 2}
-    return [Case(run, LONG, False, {}), Case(run, CUT, True, {}), Case(run, SPREAD, False, gaps)]
+    whole = [Case(run, LONG, False, {}), Case(run, CUT, True, {})]
+    return [*whole, Case(run, SPREAD, False, gaps), Case(run, LONE, False, {})]
 
 
-@check("gradients on pp 3 × dp 2 and on cp 2 × tp 2", points=4, code="E")
+@check("gradients on pp 3 × dp 2, on cp 2 × tp 2 and on ep 2 × tp 2", points=4, code="E")
 @diagnosis("do what the plans say, on this rank's groups")
 def check_calls(run: Run) -> None:
     """E: as one process has them before a step; the second with sequence parallelism."""
-    for case in _cases(run)[:2]:
+    first, second, _, last = _cases(run)
+    for case in (first, second, last):
         case.compare()
 
 
