@@ -20,6 +20,7 @@ from course_lib.trace import Refusal
 
 Tensors = tuple[torch.Tensor, torch.Tensor]  # output and input of one rank
 Values = list[torch.Tensor]
+PARTS = ("reduce_scatter", "all_to_all")  # bring each member something else
 COMBINE: Mapping[str, Callable[[Values], torch.Tensor]] = {
     "sum": lambda values: torch.stack(values).sum(0, dtype=values[0].dtype),
     "product": lambda values: torch.stack(values).prod(0, dtype=values[0].dtype),
@@ -55,9 +56,10 @@ def carry_values(
     # In the order of the members; an equal rank gives what its representative gives.
     given = [tensors[fold.of(member)][1].detach() for member in members]
     sizes = [posts[fold.of(member)].given for member in members]
-    values = {rank: _value(post, given, sizes, members.index(rank)) for rank in wanted}
-    for rank, value in values.items():  # only now: an output may be what another one is given
-        wanted[rank].copy_(value.reshape(wanted[rank].shape))
+    places = {rank: members.index(rank) if post.op in PARTS else 0 for rank in wanted}
+    values = {place: _value(post, given, sizes, place) for place in set(places.values())}
+    for rank, place in places.items():  # only now: an output may be what another one is given
+        wanted[rank].copy_(values[place].reshape(wanted[rank].shape))
 
 
 def carry_message(output: torch.Tensor, input: torch.Tensor) -> None:
