@@ -7,9 +7,9 @@ Rules, for one epoch (one pass over the data):
 
 - All examples are shuffled, and the shuffled order is cut into `world` shares. Together the shares
   hold every example, and no example is in two of them (for the exceptions, see below).
-- `seed` and `epoch` together determine the order: it is the same on all ranks, different in every
-  epoch and for every seed, and the same arguments always give the same order. That holds for every
-  seed, including 0.
+- `seed` and `epoch` together determine the order: it is the same on all ranks, shuffled anew for
+  every epoch and every seed, and the same arguments always give the same order, also in another
+  process. That holds for every seed, including 0.
 - All shares have the same length: a rank with one batch more than the others would wait forever in
   its last all-reduce. If `world` does not divide n, then with `drop_last` each rank has n // world
   examples and the rest is left out, different examples in each epoch. Without `drop_last`, each

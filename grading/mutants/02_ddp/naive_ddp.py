@@ -3,6 +3,17 @@
 from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
+    Wrong("zeros_in_the_first_step_only", ["deadlock"], '''
+-            if parameter.grad is None:
+-                parameter.grad = torch.zeros_like(parameter)
++            if parameter.grad is None and not hasattr(self, "began"):
++                parameter.grad = torch.zeros_like(parameter)
++            if parameter.grad is None:
++                continue
+@@
+             all_reduce(parameter.grad, self.group, "avg")
++        self.began = True
+'''),
     Wrong("averages_in_forward", ["average the gradients before the step", "something was sent in forward"], '''
          """The module's own forward."""
 +        with torch.no_grad():

@@ -3,6 +3,20 @@
 from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
+    Wrong("hash_of_a_text", ["each rank shuffles in its own way", "`hash` of a text"], '''
+-    generator = torch.Generator().manual_seed(seed * 1_000_003 + epoch)  # mutate: same
++    generator = torch.Generator().manual_seed(hash(f"{seed}/{epoch}") % 2**31)
+'''),
+    Wrong("half_of_the_seed", ["two seeds give the same order", "only a part of it"], '''
+-    generator = torch.Generator().manual_seed(seed * 1_000_003 + epoch)  # mutate: same
++    generator = torch.Generator().manual_seed((seed % 2**16) * 1_000_003 + epoch)
+'''),
+    Wrong("shifts_one_shuffle", ["the same neighbours in epochs 0 and 1", "not shuffled anew"], '''
+-    generator = torch.Generator().manual_seed(seed * 1_000_003 + epoch)  # mutate: same
+-    order = torch.randperm(n, generator=generator)
++    generator = torch.Generator().manual_seed(seed)
++    order = torch.randperm(n, generator=generator).roll(epoch)
+'''),
     Wrong("always_drops", ["the length of a share"], '''
 -    each = n // world if drop_last else -(-n // world)
 -    padded = order.repeat(world)[: each * world]

@@ -3,6 +3,15 @@
 from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
+    Wrong("an_empty_rank_keeps_its_statistics", ["running_mean after 1 batches with 4 + 1 + 0 + 6 rows"], '''
+-            with torch.no_grad():
+-                self.running_mean.lerp_(mean, self.momentum)
+-                self.running_var.lerp_(var * n / (n - 1), self.momentum)
++            with torch.no_grad():
++                if len(x):
++                    self.running_mean.lerp_(mean, self.momentum)
++                    self.running_var.lerp_(var * n / (n - 1), self.momentum)
+'''),
     Wrong("average_backward", ["the input's gradient with 5 + 2 rows", "wrong value"], '''
 -        all_reduce(total, ctx.group)
 +        all_reduce(total, ctx.group, "avg")

@@ -3,6 +3,20 @@
 from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
+    Wrong("tied_by_memory", ["the sizes of the shards"], '''
+-    flat = torch.cat([tensor.detach().reshape(-1) for tensor in dict.fromkeys(tensors)])
++    places = {tensor.data_ptr(): tensor for tensor in reversed(tensors)}
++    unique = [t for t in dict.fromkeys(tensors) if places[t.data_ptr()] is t]
++    flat = torch.cat([tensor.detach().reshape(-1) for tensor in unique])
+'''),
+    Wrong("tied_by_values", ["the sizes of the shards"], '''
+-    flat = torch.cat([tensor.detach().reshape(-1) for tensor in dict.fromkeys(tensors)])
++    unique: list[torch.Tensor] = []
++    for tensor in tensors:
++        if not any(tensor.shape == old.shape and tensor.equal(old) for old in unique):
++            unique.append(tensor)
++    flat = torch.cat([tensor.detach().reshape(-1) for tensor in unique])
+'''),
     Wrong("dealt_out_elements", ["elements are dealt out one by one"], '''
 -    return [shard.clone() for shard in shards]
 +    return [shards.view(-1)[i::parts].clone() for i in range(parts)]

@@ -3,6 +3,14 @@
 from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
+    Wrong("a_margin_above_the_limit", ["after clipping", "not clipped at all"], '''
+-    if norm > max_norm:
++    if norm > max_norm + 1e-6:
+'''),
+    Wrong("leaves_nan_out", ["the norm is finite, but rank 1 has nan"], '''
+-    norm = squares.sqrt().item()
++    norm = torch.nan_to_num(squares, nan=0.0, posinf=float("inf")).sqrt().item()
+'''),
     Wrong("always_scaled", ["scaled up to the limit"], '''
 -    if norm > max_norm:
 -        for gradient in [*sharded, *replicated]:

@@ -3,6 +3,18 @@
 from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
+    Wrong("adds_to_the_shards_gradient", ["the weights after 4 steps"], '''
+-            shard.grad = ring_reduce_scatter(full, self.group, "avg")
++            mine = ring_reduce_scatter(full, self.group, "avg")
++            shard.grad = mine if shard.grad is None else shard.grad + mine
+'''),
+    Wrong("collects_only_what_has_gradients", ["the weights after 4 steps"], '''
+-        for _, flat in self.flats:
+-            ring_all_gather(flat, self.group)
++        for params, flat in self.flats:
++            if any(p.grad is not None for p in params):
++                ring_all_gather(flat, self.group)
+'''),
     Wrong("all_reduce_and_broadcast", ["1.5 times as many"], '''
  from course_lib.comm import Group, broadcast, ring_all_gather, ring_reduce_scatter
 +from course_lib.comm import all_reduce

@@ -107,14 +107,19 @@ class Branches(nn.Module):
 
 
 def drive_unused(
-    learner: Any, group: Any, weights: torch.Tensor, x: torch.Tensor, used: list[int]
+    learner: Any, group: Any, weights: torch.Tensor, x: torch.Tensor, used: list[list[int]]
 ) -> dict[str, Any]:
-    """One backward in which this rank uses only some layers."""
+    """Two backwards; in each this rank uses only some layers, and not the same."""
     net = Branches(weights)
     wrapped = learner.NaiveDDP(net, group)
-    wrapped(x, used).backward()
-    wrapped.synchronize()
-    return {"gradients": [replicas.gradients(net)[f"layers.{i}"] for i in range(len(weights))]}
+    steps = []
+    for layers in used:
+        net.zero_grad()
+        wrapped(x, layers).backward()
+        wrapped.synchronize()
+        found = replicas.gradients(net)
+        steps.append([found[f"layers.{i}"] for i in range(len(weights))])
+    return {"steps": steps}
 
 
 # --- what they must bring back -------------------------------------------------------------------
@@ -228,33 +233,39 @@ def check_weights(run: Run) -> None:
     "the whole group"
 )
 def check_unused(run: Run) -> None:
-    """H: each of three ranks uses other layers; nobody uses the last."""
+    """H: each of three ranks uses other layers, and others again in the second step."""
     weights, world = run.random((4, 3, 3)), len(USED)
-    inputs = [{"weights": weights, "x": run.random((5, 3)), "used": list(used)} for used in USED]
+    steps = [USED, (*USED[1:], USED[0])]
+    inputs: list[dict[str, Any]] = [
+        {"weights": weights, "x": run.random((5, 3)), "used": [list(used[rank]) for used in steps]}
+        for rank in range(world)
+    ]
     result = explained(run, drive_unused, inputs, world, SKIPPED)
-    own = [[torch.zeros_like(weight) for weight in weights] for _ in USED]
-    for rank, given in enumerate(inputs):
-        net = Branches(weights)
-        net(given["x"], USED[rank]).backward()
-        for number in USED[rank]:
-            gradient = net.layers[number].grad
-            assert gradient is not None
-            own[rank][number] = gradient
-    for rank, found in enumerate(run.each(result.outputs)):
-        for number in range(len(weights)):
-            total = torch.stack([own[other][number] for other in range(world)]).sum(0)
-            users = sum(number in used for used in USED)
-            gradient = found["gradients"][number]
-            what = f"the gradient of a layer that {users} of {world} ranks use"
-            cause = "zeros take part in the mean, which then becomes the gradient"
-            run.true(gradient is not None, f"{what} is None", cause=cause)
-            likely = {
-                "divided by the number of ranks that use it, not by the group's size": total
-                / max(users, 1),
-                "this is the sum: divide by the group's size": total,
-                "this is the rank's own gradient: the layer was left out": own[rank][number],
-            }
-            run.close(gradient, total / world, what, likely=likely)
+    for step, used in enumerate(steps):
+        own = [_own_gradients(weights, each["x"], used[rank]) for rank, each in enumerate(inputs)]
+        for rank, found in enumerate(run.each(result.column("steps"))):
+            for number, gradient in enumerate(found[step]):
+                users = sum(number in layers for layers in used)
+                what = f"step {step + 1}: the gradient of a layer that {users} of {world} ranks use"
+                cause = "zeros take part in the mean, which then becomes the gradient"
+                run.true(gradient is not None, f"{what} is None", cause=cause)
+                total = torch.stack([gradients[number] for gradients in own]).sum(0)
+                likely = {
+                    "divided by the number of ranks that use it, not by the group's size": total
+                    / max(users, 1),
+                    "this is the sum: divide by the group's size": total,
+                    "this is the rank's own gradient: the layer was left out": own[rank][number],
+                }
+                run.close(gradient, total / world, what, likely=likely)
+
+
+def _own_gradients(
+    weights: torch.Tensor, x: torch.Tensor, used: Sequence[int]
+) -> list[torch.Tensor]:
+    """What one rank adds to the sums: zeros for layers that it does not use."""
+    net = Branches(weights)
+    net(x, used).backward()
+    return [torch.zeros_like(p) if p.grad is None else p.grad for p in net.layers]
 
 
 @check(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -34,10 +34,11 @@ EXERCISE = Exercise(
 
 RANKS = 3  # real ones; each answers for every third of the ranks that are asked for
 EPOCHS = (0, 1, 2, 3)
+APART = (100, 1000, 1 << 8, 1 << 16, 1 << 20)  # seeds of which no part may be cut off
 FEW = ((2, 5), (3, 8), (1, 3))  # examples, ranks
 OWN_SHUFFLE = (
     "each rank shuffles in its own way: does the seed depend on the rank, or is it the global "
-    "generator, which differs on every rank?"
+    "generator, or the `hash` of a text, which differ on every rank?"
 )
 UNEQUAL = (
     "The ranks have unequal numbers of examples: the one with more waits in an all-reduce that "
@@ -50,6 +51,8 @@ Case = tuple[int, int, int, int, bool]  # n, world, epoch, seed, drop_last
 def drive(learner: Any, group: Any, cases: list[Case]) -> dict[str, Any]:
     """Asks for the shares of the ranks that this one answers for."""
     shares = []
+    if not hasattr(learner, "hash"):
+        learner.hash = _salted(group.index)
     states = torch.random.get_rng_state(), random.getstate()
     for n, world, epoch, seed, drop_last in cases:
         mine = range(group.index, world, group.size)
@@ -57,6 +60,11 @@ def drive(learner: Any, group: Any, cases: list[Case]) -> dict[str, Any]:
         shares.append(answers)
     same = torch.equal(states[0], torch.random.get_rng_state()) and states[1] == random.getstate()
     return {"shares": shares, "same": same}
+
+
+def _salted(rank: int) -> Callable[[Any], int]:
+    """`hash` as it is where every rank is a process of its own: texts hash differently in each."""
+    return lambda thing: hash((rank, thing) if "'" in repr(thing) else thing)
 
 
 def drive_steps(learner: Any, group: Any, n: int) -> dict[str, Any]:
@@ -93,11 +101,9 @@ class Asked:
         cases += [(odd, world, 1, seed, drop) for world in (2, 3, 4) for drop in (False, True)]
         cases += [(few, world, 2, seed, drop) for few, world in FEW for drop in (False, True)]
         cases += [
-            (n, world, epoch, s, False)
-            for world in (1, 3)
-            for epoch in EPOCHS
-            for s in (0, seed, seed + 100)
+            (n, world, epoch, s, False) for world in (1, 3) for epoch in EPOCHS for s in (0, seed)
         ]
+        cases += [(n, 1, epoch, seed + apart, False) for epoch in EPOCHS for apart in APART]
         cases += [(odd, 4, epoch, 0, True) for epoch in EPOCHS]
         cases += [(odd, 3, epoch, s, drop) for epoch in EPOCHS for s in (0, seed)
                   for drop in (False, True)]  # fmt: skip
@@ -247,15 +253,25 @@ def check_epochs(run: Run) -> None:
             measured=f"epochs {same[0] - 1} and {same[0]} are equal" if same else "",
             cause=product if seed == 0 else "the epoch is not in the seed (the `set_epoch` bug)",
         )
+        again = len(_neighbours(orders[0]) & _neighbours(orders[1]))
+        run.true(
+            again < asked.even // 4,
+            f"seed {seed}: most examples have the same neighbours in epochs 0 and 1",
+            cause="one shuffled order that is shifted or reversed is not shuffled anew",
+        )
         _check_odd_epochs(run, asked, seed)
-    first, second = asked.orders(1, asked.seed), asked.orders(1, asked.seed + 100)
-    same = [epoch for epoch in EPOCHS if first[epoch] == second[epoch]]
-    run.true(
-        not same,
-        f"two seeds give the same order in epoch {same[0] if same else ''}",
-        expected="a different order for each seed",
-        cause="the seed is not used" if len(same) > 1 else "the epoch is multiplied by the seed",
-    )
+    first = asked.orders(1, asked.seed)
+    for apart in APART:
+        second = asked.orders(1, asked.seed + apart)
+        same = [epoch for epoch in EPOCHS if first[epoch] == second[epoch]]
+        cause = "the seed is not used, or only a part of it"
+        run.true(
+            not same,
+            f"two seeds give the same order in epoch {same[0] if same else ''}",
+            expected="a different order for each seed",
+            measured=f"seeds {asked.seed} and {asked.seed + apart} are equal",
+            cause=cause if len(same) > 1 else "the epoch is multiplied by the seed",
+        )
     members = {tuple(sorted(share)) for share in asked.orders(3, asked.seed)}
     cause = "shuffle all examples and then cut, instead of shuffling each share"
     run.true(len(members) > 1, "rank 0 of 3 sees the same examples in every epoch", cause=cause)
@@ -264,6 +280,11 @@ def check_epochs(run: Run) -> None:
 def _in_a_row(order: list[int]) -> int:
     """How many examples come right after their neighbour in the data, in either direction."""
     return sum(abs(a - b) == 1 for a, b in zip(order, order[1:], strict=False))
+
+
+def _neighbours(order: list[int]) -> set[frozenset[int]]:
+    """The pairs of examples that come right after each other."""
+    return {frozenset(pair) for pair in zip(order, order[1:], strict=False)}
 
 
 def _check_odd_epochs(run: Run, asked: Asked, seed: int) -> None:

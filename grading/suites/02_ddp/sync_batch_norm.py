@@ -211,6 +211,7 @@ def check_empty(run: Run) -> None:
     case = Case(run, WITH_AN_EMPTY_RANK)
     _outputs(run, case)
     _gradients(run, case)
+    _running(run, case)
 
 
 @check("running statistics, with the unbiased variance over all ranks", points=2, code="E")
@@ -218,29 +219,32 @@ def check_empty(run: Run) -> None:
 @in_part
 def check_running(run: Run) -> None:
     """E: after each batch, the same on all ranks; outside of the graph."""
+    for rows in ROWS:
+        _running(run, Case(run, rows))
+
+
+def _running(run: Run, case: Case) -> None:
     swapped = "momentum is the weight of the new batch, not that of the old statistics"
-    for case in (Case(run, rows) for rows in ROWS):
-        for rank, step, found in case.steps():
-            mean, var = case.alone.running(step)
-            other_mean, other_var = case.alone.running(step, momentum=1 - MOMENTUM)
-            likely = {
-                "the biased variance: running_var keeps n/(n-1)·var": case.alone.running(
-                    step, slip=""
-                )[1],
-                swapped: other_var,
-            }
-            what = f"after {step + 1} batches {case.name}"
-            known = {swapped: other_mean}
-            name = f"running_mean {what}"
-            run.close(found["running"][0], mean, name, rank=rank, terms=99, likely=known)
-            name = f"running_var {what}"
-            run.close(found["running"][1], var, name, rank=rank, terms=99, likely=likely)
-            run.true(
-                not found["graph"],
-                "running statistics are part of the graph",
-                rank=rank,
-                cause="update them under torch.no_grad()",
-            )
+    for rank, step, found in case.steps():
+        mean, var = case.alone.running(step)
+        other_mean, other_var = case.alone.running(step, momentum=1 - MOMENTUM)
+        _, biased = case.alone.running(step, slip="")
+        likely = {
+            "the biased variance: running_var keeps n/(n-1)·var": biased,
+            swapped: other_var,
+        }
+        what = f"after {step + 1} batches {case.name}"
+        known = {swapped: other_mean}
+        name = f"running_mean {what}"
+        run.close(found["running"][0], mean, name, rank=rank, terms=99, likely=known)
+        name = f"running_var {what}"
+        run.close(found["running"][1], var, name, rank=rank, terms=99, likely=likely)
+        run.true(
+            not found["graph"],
+            "running statistics are part of the graph",
+            rank=rank,
+            cause="update them under torch.no_grad()",
+        )
 
 
 @check("evaluation uses the running statistics and sends nothing", points=2, code="E")

@@ -44,6 +44,8 @@ def drive(learner: Any, group: Any, cases: list[Case]) -> dict[str, Any]:
 
 def _cut(learner: Any, case: Case) -> dict[str, Any]:
     made = [torch.nn.Parameter(_strided(tensor, case)) for tensor in case["tensors"]]
+    if case["overlap"]:  # the second is the beginning of the first, and yet another object
+        made[1] = torch.nn.Parameter(made[0].detach()[: len(made[1])])
     shards = learner.partition([made[place] for place in case["order"]], case["parts"])
     if not isinstance(shards, (list, tuple)):
         return {"shards": type(shards).__name__}
@@ -62,7 +64,11 @@ def drive_restore(
     """The tensors of each case, from given shards; `like` holds other values."""
     found = []
     for case, row in zip(cases, rows, strict=True):
-        like = [torch.nn.Parameter(torch.zeros_like(tensor)) for tensor in case["tensors"]]
+        memory = row.new_zeros(max(tensor.numel() for tensor in case["tensors"]))
+        like = [
+            torch.nn.Parameter(memory[: tensor.numel()].view(tensor.shape))
+            for tensor in case["tensors"]
+        ]
         shards = [shard.clone() for shard in row.view(case["parts"], -1)]
         result = list(learner.restore(shards, [like[place] for place in case["order"]]))
         same = [
@@ -133,7 +139,14 @@ def _cases(run: Run) -> list[Case]:
 
 def _case(tensors: list[torch.Tensor], parts: int, **more: Any) -> Case:
     order = list(range(len(tensors)))
-    return {"tensors": tensors, "order": order, "parts": parts, "transposed": False, **more}
+    return {
+        "tensors": tensors,
+        "order": order,
+        "parts": parts,
+        "transposed": False,
+        "overlap": False,
+        **more,
+    }
 
 
 def _name(case: Case) -> str:
@@ -227,9 +240,12 @@ def check_restored(run: Run) -> None:
 
 @check("a tied weight is in the row once, and is tied again afterwards", points=2, code="E")
 def check_tied(run: Run) -> None:
-    """E: the same object at two and at three places."""
+    """E: the same object at two and at three places; equal values or memory tie nothing."""
     tensors = [run.random((3, 4)), run.random(5), run.random((2, 2)), run.random(7)]
     cases = [_case(tensors, parts, order=[0, 1, 0, 2, 3, 0, 2]) for parts in (2, 3)]
+    zeros = torch.zeros(3, dtype=torch.float64)
+    rows = run.random(6)
+    cases.append(_case([rows, rows[:4], zeros, zeros], 2, overlap=True))  # none of them tied
     for case, found in _results(run, cases):
         _compare(run, case, found)
     _compare_restored(run, cases)

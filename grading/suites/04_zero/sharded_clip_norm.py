@@ -129,8 +129,10 @@ def check_norm(run: Run) -> None:
 
 @check("a norm below the limit changes nothing", points=2, code="E")
 def check_below(run: Run) -> None:
-    """E: to the bit."""
+    """E: to the bit; a norm just above the limit is clipped."""
     _clip(run, *_gradients(run, 2), share=1.5)
+    exact = [[torch.tensor([3.0], dtype=torch.float64)], []], [torch.tensor([4.0]).double()]
+    _clip(run, *exact, share=1 - 1e-7)  # the norm is 5, without rounding
 
 
 @check("float32 and bfloat16: squares that are too large for them", points=2, code="E")
@@ -153,15 +155,18 @@ def check_all_call(run: Run) -> None:
     _clip(run, sharded, replicated, share=0.9)
 
 
-@check("infinity on one rank is seen by all ranks", points=1, code="E")
+@check("infinity and NaN on one rank are seen by all ranks", points=1, code="E")
 def check_infinite(run: Run) -> None:
     """E: so that all of them can skip the step."""
     sharded, replicated = _gradients(run, 2)
-    sharded[1][0][0, 0] = math.inf
     common = {"replicated": replicated, "max_norm": 1.0}
-    result = run(drive, [{"sharded": shards, **common} for shards in sharded], world=2)
-    for norm in run.each(result.column("norm")):
-        run.equal(norm, math.inf, "the norm, if rank 1 has infinity,")
+    for bad in (math.inf, math.nan):
+        sharded[1][0][0, 0] = bad
+        result = run(drive, [{"sharded": shards, **common} for shards in sharded], world=2)
+        for norm in run.each(result.column("norm")):
+            run.true(
+                not math.isfinite(norm), f"the norm is finite, but rank 1 has {bad}", measured=norm
+            )
 
 
 @check("one all-reduce of one number", points=2, code="B")

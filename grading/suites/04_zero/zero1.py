@@ -99,7 +99,8 @@ def drive(
             zero.add_param_group(groups[2])
         if rates:
             zero.param_groups[1]["lr"] = rates[number]
-        zero.zero_grad()
+        for param in params.values():  # as model.zero_grad() does; the shards keep theirs
+            param.grad = None
         for batch in batches:
             loss_of(params, batch).backward()
         zero.step()
@@ -192,7 +193,10 @@ def _train(
 
     def batch(rank: int, step: int) -> Batch:
         alone = rank == step % world
-        return run.random((3, 6)), gated or alone, step > 0 or not common["late"]
+        scaled = (
+            step > 0 if common["late"] else gated or step < 2
+        )  # a whole group without gradients
+        return run.random((3, 6)), gated or alone, scaled
 
     batches = [
         [[batch(rank, step) for _ in range(micro)] for step in range(4)] for rank in range(world)
