@@ -1,26 +1,32 @@
 """Grading `ring_all_reduce`, from a saved file to its score card, in seconds.
 
 Ours is the whole exercise: 9 runs on 1 to 4 ranks, 12 points. `grade_s` is `%grade` and `course
-watch`, where the preloaded process is up; `grade_cold_s` is `course grade` from the shell. The peer
-is how courses do it today: pytest over one test that starts 4 ranks with torch's mp.spawn, once.
+watch`, where the preloaded process is up; `grade_cold_s` is `course grade` from the shell, and
+`class_s` a hand-in's share of `course class`, over students who have handed in the exercise's right
+and wrong answers in turn. The peer is how courses do it today: pytest over one test that starts 4
+ranks with torch's mp.spawn, once.
 """
 
 from __future__ import annotations
 
+import csv
+import itertools
 import os
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from benchmarks.row import Row
+from course_lib.grade.author import zoo
 from course_lib.grade.catalog import PACKAGE, find
 from course_lib.grade.grader import Grader
 
 WARM, COLD, PEER = 20, 4, 3
+STUDENTS = 200
 PEER_NAME = "pytest + mp.spawn, 1 test"
 PEER_TEST = """
 import torch, torch.distributed as dist, torch.multiprocessing as mp
@@ -64,6 +70,28 @@ def cold() -> list[float]:
     return seconds(lambda: _quietly(command, PACKAGE.parent), COLD)
 
 
+def of_a_class() -> Row:
+    """A class's marks, of which exactly the right answers' must be full."""
+    entry = find("ring_all_reduce", PACKAGE.parent)
+    right = {}
+    with tempfile.TemporaryDirectory() as folder:
+        handed_in = Path(folder) / "class"
+        answers = zoo.answers_of(entry)
+        for number, answer in zip(range(STUDENTS), itertools.cycle(answers), strict=False):
+            path = handed_in / f"student{number}" / "exercises" / entry.place
+            path.parent.mkdir(parents=True)
+            path.write_text(answer.source, encoding="utf-8")
+            right[f"student{number}"] = answer.kind in zoo.RIGHT
+        command = [sys.executable, "-m", "course_lib.grade.cli", "class", str(handed_in),
+                   "--exercises", entry.name]  # fmt: skip
+        [took] = seconds(lambda: _quietly(command, PACKAGE.parent, codes=(0, 1, 5)), 1)
+        with (Path(folder) / "class.grades" / "marks.csv").open(encoding="utf-8") as file:
+            full = {row["student"]: row["score"] == row["points"] for row in csv.DictReader(file)}
+    wrong = sum(right[student] != full[student] for student in right)
+    note = f"{len(full)} hand-ins, {wrong} with marks that are not due"
+    return Row("grading", "class_s", 4, 0, took / STUDENTS, None, "", "s", note)
+
+
 def peer() -> list[float]:
     """One pytest run that spawns four ranks."""
     entry = find("ring_all_reduce", PACKAGE.parent)
@@ -74,11 +102,17 @@ def peer() -> list[float]:
         return seconds(lambda: _quietly(command, Path(folder)), PEER)
 
 
-def _quietly(command: list[str], folder: Path) -> None:
-    """Runs a command in a folder that it can import from; its output is thrown away."""
+def _quietly(command: list[str], folder: Path, codes: Sequence[int] = (0,)) -> None:
+    """Runs a command in a folder that it can import from; its output is thrown away.
+
+    Raises:
+        subprocess.CalledProcessError: it ended with another code than these.
+    """
     environment = {**os.environ, "PYTHONPATH": f"{PACKAGE.parent}{os.pathsep}{folder}",
                    "OMP_NUM_THREADS": "1"}  # fmt: skip
-    subprocess.run(command, cwd=folder, env=environment, check=True, stdout=subprocess.DEVNULL)
+    ended = subprocess.run(command, cwd=folder, env=environment, stdout=subprocess.DEVNULL)
+    if ended.returncode not in codes:
+        ended.check_returncode()
 
 
 def rows() -> Iterator[Row]:
@@ -90,3 +124,4 @@ def rows() -> Iterator[Row]:
         yield Row("grading", f"{what}_p50", 4, 0, statistics.median(times),
                   statistics.median(theirs), PEER_NAME, "s", note)  # fmt: skip
         yield Row("grading", f"{what}_p95", 4, 0, slow, max(theirs), PEER_NAME, "s", note)
+    yield of_a_class()

@@ -236,7 +236,9 @@ def pictures() -> dict[str, Any]:
         "buckets": plot.bucket_steps(Timeline([marked(BACKWARD, calls="all_reduce")])),
         "residency": plot.residency_steps(Timeline([marked(UNITS, calls="reduce_scatter")])),
         "held": plot.memory_over_time(Timeline([marked(HOLDS)])),
-        "stages": plot.memory_player({"N = 1": {"DDP": {"parameters": 4096}}}, 2048),
+        "stages": plot.memory_player(
+            {f"N = {n}": {"DDP": {"parameters": 4096 // n}} for n in (1, 2)}, 2048
+        ),
         "scaling": plot.scaling_chart(
             {"slow": {2: 1.5}}, {"slow": {1: 1.0, 2: 1.6}}, "Strong scaling"
         ),

@@ -8,7 +8,7 @@ from html import escape
 from typing import Any
 
 from course_lib.plot.player.live import live_script
-from course_lib.plot.player.picture import FIT
+from course_lib.plot.player.picture import FIT, Picture
 from course_lib.plot.player.style import ROLE_CSS
 from course_lib.plot.player.svg import Point, data_uri, document, number
 from course_lib.trace import Refusal
@@ -119,6 +119,9 @@ class Player:
     def _repr_html_(self) -> str:
         """What the notebook shows: an image and a caption, which the script makes a player of."""
         still = self.frames[self.still]
+        if len(self.frames) == 1:  # nothing to step through
+            picture = Picture(self.frame_svg(0), self.alt, self.title)
+            return f"{picture._repr_html_()}<p>{escape(still.caption)}</p>"
         return (
             f'<div class="cp cp-player" role="group" aria-label="{escape(self.title)}" '
             f'data-lm-suppress-shortcuts="true">'

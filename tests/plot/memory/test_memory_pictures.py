@@ -57,6 +57,17 @@ def test_sums_and_the_budget_are_printed():
     assert "budget 80 GB (74.5 GiB)" in memory_player({"1": {"parameters": 1}}, 80e9).background
 
 
+def test_a_single_frame_is_a_picture_without_controls():
+    one, two = (
+        memory_player({f"N = {n}": stages(n) for n in sizes}, decimal=True)
+        for sizes in ((64,), (1, 64))
+    )
+    assert "cp-player" in two._repr_html_()
+    shown = one._repr_html_()
+    assert "cp-picture" in shown and "cp-player" not in shown
+    assert one.frames[0].caption in shown and one.alt in shown
+
+
 def test_no_budget_no_line():
     assert VERMILLION not in memory_player({"1": {"parameters": 1}}).background
 
