@@ -25,7 +25,6 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent
 OLDEST = (3, 11)
-CPU_INDEX = "https://download.pytorch.org/whl/cpu"  # PyTorch's own, public
 PROBE = ("--retries", "0", "--timeout", "8")  # an index that does not answer costs seconds
 NAME = re.compile(r"[\w.-]+")
 PROGRESS = re.compile(r"Progress (\d+) of (\d+)")  # what `pip --progress-bar raw` prints
@@ -90,21 +89,25 @@ def pins() -> dict[str, str]:
     return {NAME.match(line)[0]: line for line in lines if NAME.match(line) and line[0] != "-"}
 
 
-def torch_from(python: str, build: str) -> tuple[str, list[str]]:
-    """The requirement that gives the wanted build of the pinned torch, and where pip finds it."""
+def torch_from(python: str, build: str) -> str:
+    """The requirement that gives pip the wanted build of the pinned torch, where pip knows it."""
     pin = pins()["torch"]
     if sys.platform != "linux":  # there is one build, and PyPI has it
-        return pin, []
+        return pin
     if build == "cuda":
-        return pin.replace("==", "==="), []  # without a suffix, as PyPI's is
-    for source in ([], ["--extra-index-url", CPU_INDEX]):
-        ask = [python, "-m", "pip", "index", "versions", "torch", *PROBE, *source]
-        known = subprocess.run(ask, capture_output=True, text=True).stdout
-        if f"{pin.partition('==')[2]}+cpu" in re.split(r"[\s,]+", known):
-            return f"{pin}+cpu", source
-    print(f"{CPU_INDEX} cannot be reached, or has no such build for this machine: "
-          "PyPI's is taken, with 3.6 GB for GPUs.")  # fmt: skip
-    return pin, []
+        return pin.replace("==", "===")  # without a suffix, as PyPI's is
+    ask = [python, "-m", "pip", "index", "versions", "torch", *PROBE]
+    known = subprocess.run(ask, capture_output=True, text=True).stdout
+    return f"{pin}+cpu" if f"{pin.partition('==')[2]}+cpu" in re.split(r"[\s,]+", known) else pin
+
+
+def got_by_uv(python: str) -> bool:
+    """Whether uv, which knows PyTorch's own index, has installed the build for CPUs."""
+    run_pip(python, "uv", *locked())
+    command = [python, "-m", "uv", "pip", "install", "--python", python, "--no-deps"]
+    command += ["--torch-backend", "cpu", "--reinstall-package", "torch", pins()["torch"]]
+    once = {**os.environ, "UV_HTTP_RETRIES": "0"}  # an index that does not answer costs seconds
+    return not subprocess.run(command, env=once).returncode
 
 
 def locked() -> list[str]:
@@ -153,8 +156,13 @@ def get_torch(python: str, asked: str) -> None:
         print(f"torch {found} is there.")
         return
     print(f"torch: {BUILDS[build]}.")
-    requirement, source = torch_from(python, build)
-    run_pip(python, "--force-reinstall", "--no-deps", requirement, *source)
+    requirement = torch_from(python, build)
+    if not fits(requirement, build):
+        if got_by_uv(python):
+            return
+        print("PyTorch's own index cannot be reached, or has no such build for this machine: "
+              "PyPI's is taken, with 3.6 GB for GPUs.")  # fmt: skip
+    run_pip(python, "--force-reinstall", "--no-deps", requirement)
 
 
 def make_environment(venv: Path, broken: bool) -> str:
@@ -304,20 +312,19 @@ def fetch(lacking: list[str], beside: Path) -> None:
     if not works(python, "import pip"):
         raise Failed(f"This kernel lacks {', '.join(lacking)}\n  its Python has no pip\n"
                      f"  {python} -m ensurepip, then run the cell again")  # fmt: skip
-    source: list[str] = []
     if not installed("torch"):
-        torch, source = torch_from(python, build_for("auto", sys.platform, has_gpu()))
+        torch = torch_from(python, build_for("auto", sys.platform, has_gpu()))
         lacking = [torch if NAME.match(need)[0] == "torch" else need for need in lacking]
     with tempfile.TemporaryDirectory() as folder:
         kept, report = Path(folder, "kept.txt"), Path(folder, "report.json")
         kept.write_text("".join(sorted(frozen())))
         plan = ["--quiet", "--dry-run", "--report", str(report), "--constraint", str(kept)]
-        run_pip(python, *plan, *lacking, *source)
+        run_pip(python, *plan, *lacking)
         chosen = [
             f"{each['metadata']['name']}=={each['metadata']['version']}"
             for each in json.loads(report.read_text())["install"]
         ]
-    run_pip(python, "--target", str(beside), "--no-deps", *chosen, *source)
+    run_pip(python, "--target", str(beside), "--no-deps", *chosen)
 
 
 def frozen() -> set[str]:

@@ -62,21 +62,26 @@ def test_where_torch_comes_from(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """A pip that knows the build by itself, one that does with the index, one that does not."""
+    """A pip that knows the build, one that does not, and then uv that gets it or does not."""
     pin = install.pins()["torch"]
     python = tmp_path / "python"
     monkeypatch.setenv("HERE", f"2.0, {pin.partition('==')[2]}+cpu")
-    for condition, source in (
-        ("true", []),
-        ('[ "$#" -gt 9 ]', ["--extra-index-url", install.CPU_INDEX]),
-    ):
-        python.write_text(f'#!/bin/sh\n{condition} && echo "Available versions: $HERE"\n')
-        python.chmod(0o755)
-        assert install.torch_from(str(python), "cpu") == (f"{pin}+cpu", source)
+    python.write_text('#!/bin/sh\necho "Available versions: $HERE"\n')
+    python.chmod(0o755)
+    assert install.torch_from(str(python), "cpu") == f"{pin}+cpu"
     python.write_text("#!/bin/sh\nexit 1\n")
-    assert install.torch_from(str(python), "cpu") == (pin, [])
-    assert "cannot be reached" in capsys.readouterr().out
-    assert install.torch_from(str(python), "cuda") == (pin.replace("==", "==="), [])
+    assert install.torch_from(str(python), "cpu") == pin
+    assert install.torch_from(str(python), "cuda") == pin.replace("==", "===")
+    monkeypatch.setattr(install, "has_gpu", lambda: False)
+    for code, last in ((0, "uv pip install"), (2, "--force-reinstall --no-deps")):
+        python.write_text(
+            f'#!/bin/sh\necho "$@" >> {tmp_path}/asked\n'
+            f'case "$*" in *" uv pip "*) exit {code};; *index*) exit 1;; esac\n'
+        )
+        install.get_torch(str(python), "auto")
+        asked = (tmp_path / "asked").read_text().splitlines()[-1]
+        assert f"{last} " in asked and f" {pin}" in asked
+        assert ("cannot be reached" in capsys.readouterr().out) == bool(code)
 
 
 @pytest.mark.slow
