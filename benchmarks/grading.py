@@ -27,6 +27,7 @@ from course_lib.grade.grader import Grader
 
 WARM, COLD, PEER = 20, 4, 3
 STUDENTS = 200
+COURSE = (sys.executable, "-m", "course_lib.grade.cli")
 PEER_NAME = "pytest + mp.spawn, 1 test"
 PEER_TEST = """
 import torch, torch.distributed as dist, torch.multiprocessing as mp
@@ -65,8 +66,7 @@ def warm() -> list[float]:
 def cold() -> list[float]:
     """The command, from the shell."""
     entry = find("ring_all_reduce", PACKAGE.parent)
-    command = [sys.executable, "-m", "course_lib.grade.cli", "grade", entry.name,
-               "--file", str(entry.solution)]  # fmt: skip
+    command = [*COURSE, "grade", entry.name, "--file", str(entry.solution)]
     return seconds(lambda: _quietly(command, PACKAGE.parent), COLD)
 
 
@@ -82,8 +82,7 @@ def of_a_class() -> Row:
             path.parent.mkdir(parents=True)
             path.write_text(answer.source, encoding="utf-8")
             right[f"student{number}"] = answer.kind in zoo.RIGHT
-        command = [sys.executable, "-m", "course_lib.grade.cli", "class", str(handed_in),
-                   "--exercises", entry.name]  # fmt: skip
+        command = [*COURSE, "class", str(handed_in), "--exercises", entry.name]
         [took] = seconds(lambda: _quietly(command, PACKAGE.parent, codes=(0, 1, 5)), 1)
         with (Path(folder) / "class.grades" / "marks.csv").open(encoding="utf-8") as file:
             full = {row["student"]: row["score"] == row["points"] for row in csv.DictReader(file)}

@@ -117,9 +117,12 @@ class Player:
         }
 
     def _repr_html_(self) -> str:
-        """What the notebook shows: an image and a caption, which the script makes a player of."""
+        """What the notebook shows: an image and a caption, of which the script makes a player.
+
+        A single frame stays a picture.
+        """
         still = self.frames[self.still]
-        if len(self.frames) == 1:  # nothing to step through
+        if len(self.frames) == 1:
             picture = Picture(self.frame_svg(0), self.alt, self.title)
             return f"{picture._repr_html_()}<p>{escape(still.caption)}</p>"
         return (

@@ -56,9 +56,10 @@ class Proc:
 
     def children(self, pid: int) -> list[int]:
         """Orphans are among them where this process is their subreaper."""
-        lists: list[Path] = []
-        with suppress(ProcessLookupError):  # it has ended while the kernel looked
+        try:
             lists = list(Path(f"/proc/{pid}/task").glob("*/children"))
+        except ProcessLookupError:  # it has ended while the kernel looked
+            return []
         if not lists and Path(f"/proc/{pid}").exists():  # a kernel without these lists
             return [child for child, parent in _parents().items() if parent == pid]
         found: list[int] = []

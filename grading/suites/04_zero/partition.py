@@ -139,14 +139,8 @@ def _cases(run: Run) -> list[Case]:
 
 def _case(tensors: list[torch.Tensor], parts: int, **more: Any) -> Case:
     order = list(range(len(tensors)))
-    return {
-        "tensors": tensors,
-        "order": order,
-        "parts": parts,
-        "transposed": False,
-        "overlap": False,
-        **more,
-    }
+    plain = {"transposed": False, "overlap": False}
+    return {"tensors": tensors, "order": order, "parts": parts, **plain, **more}
 
 
 def _name(case: Case) -> str:

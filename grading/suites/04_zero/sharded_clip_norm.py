@@ -131,8 +131,8 @@ def check_norm(run: Run) -> None:
 def check_below(run: Run) -> None:
     """E: to the bit; a norm just above the limit is clipped."""
     _clip(run, *_gradients(run, 2), share=1.5)
-    exact = [[torch.tensor([3.0], dtype=torch.float64)], []], [torch.tensor([4.0]).double()]
-    _clip(run, *exact, share=1 - 1e-7)  # the norm is 5, without rounding
+    three, four = torch.tensor([[3.0], [4.0]], dtype=torch.float64)
+    _clip(run, [[three], []], [four], share=1 - 1e-7)  # the norm is 5, without rounding
 
 
 @check("float32 and bfloat16: squares that are too large for them", points=2, code="E")
@@ -164,9 +164,11 @@ def check_infinite(run: Run) -> None:
         sharded[1][0][0, 0] = bad
         result = run(drive, [{"sharded": shards, **common} for shards in sharded], world=2)
         for norm in run.each(result.column("norm")):
-            run.true(
-                not math.isfinite(norm), f"the norm is finite, but rank 1 has {bad}", measured=norm
-            )
+            if bad == math.inf:
+                run.equal(norm, math.inf, "the norm, if rank 1 has infinity,")
+            else:
+                what = "the norm is finite, but rank 1 has nan"
+                run.true(not math.isfinite(norm), what, measured=norm)
 
 
 @check("one all-reduce of one number", points=2, code="B")

@@ -99,8 +99,11 @@ def drive(
             zero.add_param_group(groups[2])
         if rates:
             zero.param_groups[1]["lr"] = rates[number]
-        for param in params.values():  # as model.zero_grad() does; the shards keep theirs
-            param.grad = None
+        if number % 2:  # as model.zero_grad() does; the shards keep theirs
+            for param in params.values():
+                param.grad = None
+        else:
+            zero.zero_grad()
         for batch in batches:
             loss_of(params, batch).backward()
         zero.step()
@@ -193,9 +196,8 @@ def _train(
 
     def batch(rank: int, step: int) -> Batch:
         alone = rank == step % world
-        scaled = (
-            step > 0 if common["late"] else gated or step < 2
-        )  # a whole group without gradients
+        # In some steps a whole group has no gradients: before it is added, or at the end.
+        scaled = step > 0 if common["late"] else gated or step < 2
         return run.random((3, 6)), gated or alone, scaled
 
     batches = [

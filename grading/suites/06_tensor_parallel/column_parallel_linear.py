@@ -43,17 +43,15 @@ SKIPPED = (
 def _drawn(run: Run) -> tuple[list[Layer], list[torch.Tensor], list[torch.Tensor]]:
     """Layers, inputs and the gradients of whole outputs.
 
-    The outputs divide by all worlds, by none, and are fewer than three ranks: these are bf16.
+    The outputs divide by all worlds, by none, once more in bf16, and are fewer than three ranks.
     """
     wide, count, rows = (5, 7, 11)[run.number(0, 3)], run.number(3, 6), run.number(2, 4)
     layers: list[Layer] = [(run.random((12, count)), run.random(12)),
                            (run.random((wide, count)), run.random(wide)),
-                           (run.random((2, count), torch.bfloat16), None)]  # fmt: skip
-    xs = [
-        run.random(count),
-        run.random((rows, 3, count)),
-        run.random((rows, count), torch.bfloat16),
-    ]
+                           (run.random((5, count), torch.bfloat16), None),
+                           (run.random((2, count)), None)]  # fmt: skip
+    xs = [run.random(count), run.random((rows, 3, count)),
+          run.random((rows, count), torch.bfloat16), run.random((rows, count))]  # fmt: skip
     slopes = [
         run.random((*x.shape[:-1], len(weight)), x.dtype)
         for x, (weight, _) in zip(xs, layers, strict=True)

@@ -141,11 +141,15 @@ def _inputs(run: Run) -> dict[tuple[str, int], list[dict[str, Any]]]:
     """
     count, drawn = run.number(5, 9), {}
     shapes = [(count,), (3, 2, 2), (4, count), (), (0, 3)]
+    narrow = (torch.float32, torch.bfloat16)
     for name, worlds in WORLDS.items():
         for world, parts in worlds.items():
             drawn[name, world] = [
                 {"name": name, "parts": parts}
-                | {key: [*map(run.random, shapes), run.random(7, torch.bfloat16)] for key in KEYS}
+                | {
+                    key: [*map(run.random, shapes), *(run.random(7, dtype) for dtype in narrow)]
+                    for key in KEYS
+                }
                 for _ in range(world)
             ]
     return drawn

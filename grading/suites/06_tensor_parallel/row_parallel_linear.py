@@ -59,14 +59,14 @@ def drive_pair(
 def _drawn(run: Run) -> tuple[list[Layer], list[torch.Tensor], list[torch.Tensor]]:
     """Layers, whole inputs and the gradients of outputs.
 
-    The inputs divide by all worlds, by none, and are fewer than three ranks: these are bf16.
+    The inputs divide by all worlds, by none, and are fewer than three ranks.
     """
     wide, count, rows = (5, 7, 11)[run.number(0, 3)], run.number(3, 6), run.number(2, 4)
     layers: list[Layer] = [(run.random((count, 12)), run.random(count)),
                            (run.random((count, wide)), run.random(count)),
-                           (run.random((count, 2), torch.bfloat16), None)]  # fmt: skip
-    xs = [run.random(12), run.random((rows, 3, wide)), run.random((rows, 2), torch.bfloat16)]
-    return layers, xs, [run.random((*x.shape[:-1], count), x.dtype) for x in xs]
+                           (run.random((count, 2)), None)]  # fmt: skip
+    xs = [run.random(12), run.random((rows, 3, wide)), run.random((rows, 2))]
+    return layers, xs, [run.random((*x.shape[:-1], count)) for x in xs]
 
 
 def _cases(run: Run, world: int) -> list[Case]:
@@ -189,10 +189,11 @@ def _compare(run: Run, rank: int, grad: Any, value: torch.Tensor, name: str, cas
     run.close(grad, value, what, rank=rank, terms=8, likely=likely)
 
 
-def _pair(run: Run) -> tuple[Any, dict[str, Any], list[dict[str, torch.Tensor]]]:
-    """A pair of bf16 layers on three ranks; the inputs, and what each rank should find."""
+def _pair(
+    run: Run, dtype: torch.dtype
+) -> tuple[Any, dict[str, Any], list[dict[str, torch.Tensor]]]:
+    """A pair of layers on three ranks; the inputs, and what each rank should find."""
     world, width, wide = 3, run.number(3, 6), 3 * run.number(2, 4) + 1
-    dtype = torch.bfloat16
     given: dict[str, Any] = {
         "first": (run.random((wide, width), dtype), run.random(wide, dtype)),
         "second": (run.random((width, wide), dtype), run.random(width, dtype)),
@@ -222,7 +223,7 @@ def _pair(run: Run) -> tuple[Any, dict[str, Any], list[dict[str, torch.Tensor]]]
 @diagnosis("the input is the slice that the column-parallel layer returns on this rank")
 def check_pair(run: Run) -> None:
     """E: output and gradients of both layers, with a hidden size that does not divide."""
-    result, _, wanted = _pair(run)
+    result, _, wanted = _pair(run, torch.float64)
     for found, right in run.each(zip(result.outputs, wanted, strict=True)):
         for name, value in right.items():
             actual = found["y"] if name == "y" else found["grads"][name]
@@ -241,8 +242,8 @@ def check_pair(run: Run) -> None:
     "f belongs to the column-parallel layer, and its all-reduce is in the backward; g is yours"
 )
 def check_bytes(run: Run) -> None:
-    """B: from the ledger, for each stretch: building, forward and backward."""
-    result, given, _ = _pair(run)
+    """B: from the ledger, for each stretch: building, forward and backward; in bf16."""
+    result, given, _ = _pair(run, torch.bfloat16)
     for rank, found in enumerate(run.each(result.outputs)):
         building, forward, backward = cut_layers.stretches(result, rank, found["marks"])
         once = cut_layers.one_all_reduce(given["slope"].numel(), result.world, rank, item=2)

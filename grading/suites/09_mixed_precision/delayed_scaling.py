@@ -200,7 +200,10 @@ def check_scale(run: Run) -> None:
 @check("divided by the scale, clipped, in e4m3", points=3, code="E")
 @diagnosis("divide in float32, clip to ±448, cast")
 def check_data(run: Run) -> None:
-    """E: bit for bit, unless a last bit of float32 decides; tensors that have grown are clipped."""
+    """E: bit for bit; tensors that have grown are clipped.
+
+    Where the scale is no power of two, the last bit of a float32 quotient may decide as it likes.
+    """
     for world in (3, 1):
         _, batches, result = make(run, world)
         for rank, output in enumerate(result.outputs):
@@ -227,7 +230,7 @@ def _compare_data(
         "divided in bf16: convert x to float32 first": _fp8((x.bfloat16() / scale).float()),
     }
     right = _fp8(x.float() / scale)
-    if found.shape == right.shape:
+    if found.shape == right.shape and math.frexp(scale)[0] != 0.5:
         below, above = (_fp8(x.float() / scale * (1 + error)) for error in (-1e-6, 1e-6))
         right = right.where(below == above, found)
     run.equal(found, right, f"the FP8 numbers of {what}", rank=rank, likely=likely)

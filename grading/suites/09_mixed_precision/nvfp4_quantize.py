@@ -125,7 +125,8 @@ def _cases(run: Run) -> dict[str, torch.Tensor]:
     tiny = x.clone()
     tiny[0] *= 1e-9
     return {
-        "a matrix": clear(x), "bf16, all tiny": clear((1e-15 * x).bfloat16()),
+        "a matrix": clear(x), "bf16": clear(x.bfloat16()),
+        "bf16, all tiny": clear((1e-15 * x).bfloat16()),
         "numbers half-way between two": ties, "a block of zeros": clear(zeros),
         "blocks that are tiny compared with the largest": clear(tiny),
         "all zeros": torch.zeros(2, 32),
@@ -156,7 +157,7 @@ def _form(value: Any) -> str:
     return f"a tensor {str(value.dtype).removeprefix('torch.')}, {tuple(value.shape)}"
 
 
-PLAIN = ("a matrix", "bf16, all tiny", "blocks that are tiny compared with the largest")
+PLAIN = ("a matrix", "bf16", "bf16, all tiny", "blocks that are tiny compared with the largest")
 
 
 @check("the outer scale", points=2, code="E")
