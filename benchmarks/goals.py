@@ -121,6 +121,7 @@ GOALS = (
     Goal("an exercise graded, warm, median", "grading", "grade_s_p50", 1.0, "ours", why=FORKS),
     Goal("an exercise graded, warm, p95", "grading", "grade_s_p95", 2.0, "ours"),
     Goal("an exercise graded, cold", "grading", "grade_cold_s_p50", 6.0, "ours"),
+    Goal("a class of 200, a hand-in", "grading", "class_s", 1.5, "ours"),
     Goal("move of a stepper, p95", "browser", "stepper.*_p95", 20.0, "ours"),
     Goal("move of an explorer, p95", "browser", "explorer.*_p95", 50.0, "ours", why=ROUND_TRIP),
     Goal("frames dropped under a held key", "browser", "held key.*", 0.0, "ours"),

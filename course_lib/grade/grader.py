@@ -40,6 +40,7 @@ class Grader:
     Args:
         server_factory: returns the preloaded process to use, a live one each time it is called;
             None starts one on the first grading and ends it on `close`.
+        start: how it starts one.
         private: more files and folders that no answer may read or change: other people's work.
     """
 
@@ -47,8 +48,9 @@ class Grader:
         self,
         server_factory: Callable[[], ForkServer] | None = None,
         private: Sequence[Path] = (),
+        start: Callable[[], ForkServer] = ForkServer,
     ) -> None:
-        self._factory = server_factory
+        self._factory, self._start = server_factory, start
         self._private = tuple(str(path) for path in private)
         self._own: ForkServer | None = None
 
@@ -72,7 +74,7 @@ class Grader:
         if self._factory is not None:
             return self._factory()
         if self._own is None:
-            self._own = ForkServer()
+            self._own = self._start()
         return self._own
 
     def grade(

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import argparse
 import os
+from functools import partial
 from pathlib import Path
 
 from course_lib.grade.catalog import PACKAGE, Entry, entries, find, find_root
-from course_lib.grade.grader import Grader
+from course_lib.grade.grader import ANSWERS_WITHIN, Grader
 from course_lib.grade.report import Card
 from course_lib.grade.teach import gradescope
 from course_lib.grade.teach.grading import grade_class
@@ -16,6 +17,7 @@ from course_lib.grade.teach.imported import Imported, code_folders, no_bytecode
 from course_lib.grade.teach.marks import Marks, Student
 from course_lib.grade.teach.release import release
 from course_lib.grade.teach.seed import read_secret, seed_of
+from course_lib.ranks.start.forkserver import ForkServer
 from course_lib.ranks.system.wall import lacks
 from course_lib.trace import Refusal
 
@@ -100,13 +102,13 @@ def do_class(args: argparse.Namespace) -> int:
     marks, missing = Marks(out, secret, args.collect), lacks()
     if missing:
         marks.notes.append(("", "", "machine", f"its kernel refuses no {', no '.join(missing)}"))
-    with no_bytecode():
+    with no_bytecode(), ForkServer() as preloaded:
         students = grade_class(
             found,
             choose(args.exercises),
             lambda name: seed_of(name, secret) if secret else seed,
             marks,
-            lambda: Grader(private=private),
+            lambda: Grader(private=private, start=partial(preloaded.twin, ANSWERS_WITHIN)),
             _say,
             Imported(code_folders(find_root(), packages=bool(missing))),
         )

@@ -30,6 +30,7 @@ LOOPBACK = "lo0" if sys.platform == "darwin" else "lo"  # the device that gloo i
 CAREFUL = {"PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
 THREADS = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 
+AGAIN = "course_lib.ranks.start.preloaded:again"  # what a child does that is a server itself
 START = "from course_lib.ranks.start.preloaded import main; main()"
 WAYS = ("fork", "spawn")
 TURN = 0.2  # seconds between two looks whether another thread has taken one's message
@@ -87,6 +88,7 @@ class ForkServer:
 
     Args:
         channel: a channel to a server that already runs; None starts one.
+        child: the process of that server, which is to end with this client; None if it goes on.
 
     Attributes:
         ready: whether it has imported what it preloads.
@@ -96,9 +98,10 @@ class ForkServer:
             has been deleted.
     """
 
-    def __init__(self, channel: Channel | None = None) -> None:
+    def __init__(self, channel: Channel | None = None, child: Child | None = None) -> None:
         self._asked = 0
         self._turn = threading.Lock()  # whoever has it reads or writes the channel
+        self._child = child
         self._begin(channel)
 
     def _begin(self, channel: Channel | None) -> None:
@@ -134,6 +137,33 @@ class ForkServer:
             except ServerDied:
                 self.close()
                 self._begin(None)
+
+    def twin(self, within: float | None = None) -> ForkServer:
+        """Another server that has imported all that this one has: a fork of it, where one may fork.
+
+        Args:
+            within: seconds in which this server must have answered; None waits forever.
+
+        Returns:
+            The twin, which ends when it is closed, or with this server.
+
+        Raises:
+            ServerDied: this server is gone, or has not answered; the next call starts another.
+        """
+        if start_method() != "fork":
+            return ForkServer()
+        self.revive()
+        self.wait_ready()
+        mine, theirs = Channel.pair()
+        try:
+            child = self.fork(AGAIN, {}, (theirs.fileno(),), within=within)
+        except ServerDied:
+            mine.close()
+            self.close()
+            raise
+        finally:
+            theirs.close()
+        return ForkServer(mine, child)
 
     @property
     def pid(self) -> int:
@@ -284,7 +314,7 @@ class ForkServer:
         return ServerDied("the preloaded process has ended")
 
     def close(self) -> None:
-        """Ends the server, if this client started it, and every child that it forked for it."""
+        """Ends the server, if it is this client's own, and every child that it forked for it."""
         with held():
             self._channel.close()
             if self._process is not None:
@@ -293,6 +323,10 @@ class ForkServer:
                 except subprocess.TimeoutExpired:
                     self._process.kill()
                     self._process.wait()
+            with suppress(ServerDied):
+                if self._child is not None and self._child.wait(3) is None:
+                    self._child.kill()
+                    self._child.wait(3)
 
     def __enter__(self) -> ForkServer:
         return self

@@ -189,6 +189,17 @@ def begin(message: dict[str, Any], fds: list[int]) -> NoReturn:
         os._exit(code)
 
 
+def again(_: dict[str, Any], fds: list[int]) -> None:
+    """What a child does that is to be a server itself, for the client at the other end of `fds[0]`.
+
+    Whatever its children do to it ends with it: the server that forked it goes on forking others.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    subreaper()
+    with _wakeup_on_child() as wakeup, suppress(ChannelClosed, OSError):
+        Server(Channel.from_fd(fds[0]), None).run(wakeup)
+
+
 @contextmanager
 def _wakeup_on_child() -> Iterator[int]:
     """A file number that becomes readable when a child has ended."""

@@ -8,6 +8,7 @@ import os
 import struct
 import zipfile
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -35,7 +36,7 @@ def school(double: Entry, server: ForkServer, tmp_path_factory: pytest.TempPathF
            monkeypatch: pytest.MonkeyPatch) -> Path:  # fmt: skip
     """An empty class of a course with one exercise, worth 3 points."""
     monkeypatch.chdir(double.root)
-    monkeypatch.setattr(commands, "Grader", lambda private: Grader(lambda: server, private=private))
+    monkeypatch.setattr(commands, "ForkServer", lambda: nullcontext(server))
     monkeypatch.setattr(cli, "Grader", lambda: Grader(lambda: server))
     (double.root / "solutions").mkdir()
     (double.root / "solutions" / "double.py").write_text(RIGHT)
@@ -167,12 +168,10 @@ class Counting(Grader):
 
 
 @pytest.fixture
-def count(server: ForkServer, school: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def count(school: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setattr(Counting, "graded", [])
     monkeypatch.setattr(Counting, "broken", None)
-    monkeypatch.setattr(
-        commands, "Grader", lambda private: Counting(lambda: server, private=private)
-    )
+    monkeypatch.setattr(commands, "Grader", Counting)
     return Counting.graded
 
 
@@ -275,7 +274,7 @@ def test_a_container_needs_no_secret(school: Path, count: list[str], tmp_path: P
 
 
 def test_code_that_changes_stops_the_class(
-    school: Path, double: Entry, server: ForkServer, monkeypatch: pytest.MonkeyPatch,
+    school: Path, double: Entry, monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
     class Changing(Grader):
@@ -283,7 +282,7 @@ def test_code_that_changes_stops_the_class(
             (double.root / "grading" / "new.py").write_text("x = 1")
             return super().grade(entry, path, **words)
 
-    monkeypatch.setattr(commands, "Grader", lambda private: Changing(lambda: server))
+    monkeypatch.setattr(commands, "Grader", Changing)
     for student in ("ada", "bob"):
         hand_in(school, student, RIGHT)
     assert cli.main(["class", str(school)]) == 5

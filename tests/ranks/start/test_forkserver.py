@@ -195,6 +195,46 @@ def test_a_child_that_may_fork_too(mine: ForkServer) -> None:
     assert family.is_gone(), "what was forked for it must end with it"
 
 
+@forks
+def test_a_twin_ends_with_what_it_forked_and_the_first_goes_on(mine: ForkServer) -> None:
+    family = Family()
+    with mine.twin(WAIT) as twin:
+        family.fork(twin, "sleeps", subprocesses=1)
+        family.says(1)
+    assert family.is_gone()
+    with mine.twin(WAIT) as twin:
+        assert twin.fork("children:ends", {"exit": 7}).wait(WAIT) == 7
+
+
+@forks
+def test_a_twin_that_is_killed_takes_its_children_along(mine: ForkServer) -> None:
+    family = Family()
+    with mine.twin(WAIT) as twin:
+        child = family.fork(twin, "hides")
+        family.says(3)
+        parent = psutil.Process(child.pid).parent()
+        assert parent is not None and parent.pid != mine.pid
+        parent.kill()
+        with pytest.raises(ServerDied):
+            child.wait(WAIT)
+        assert family.is_gone()
+    assert mine.fork("children:ends", {"exit": 7}).wait(WAIT) == 7
+
+
+@forks
+@pytest.mark.parametrize(
+    ("number", "says"), [(signal.SIGKILL, "SIGKILL"), (signal.SIGSTOP, "not answered in 0.5 s")]
+)
+def test_a_server_that_cannot_fork_its_twin_is_replaced(number: int, says: str) -> None:
+    with ForkServer() as server:
+        os.kill(server.pid, number)
+        with pytest.raises(ServerDied, match=says):
+            server.collect(WAIT if number == signal.SIGKILL else 0, until=lambda: False)
+            server.twin(0.5)
+        with server.twin(WAIT) as twin:
+            assert twin.fork("children:ends", {"exit": 7}).wait(WAIT) == 7
+
+
 def test_killed_server_takes_its_children_along() -> None:
     with ForkServer() as server:
         families = [Family() for _ in range(3)]
