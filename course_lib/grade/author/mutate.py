@@ -21,6 +21,7 @@ SWAPS = {
     "rank": "size",
 }
 TRANSPARENT = ("clone", "contiguous", "detach", "wait", "clone_", "float", "double")
+PURE = {"math", "len", "min", "max", "sum", "abs", "int", "float", "list", "tuple", "dict", "range"}
 RANK = "int(__import__('os').environ['RANK'])"
 EQUIVALENT = "# mutate: same"  # a line with this comment is left alone
 
@@ -41,11 +42,15 @@ class Mutant:
 def mutants(source: str) -> Iterator[Mutant]:
     """All single changes of a solution, each once; those that do not compile are left out.
 
+    What one rank does alone is changed only where there is a group, and two statements change
+    places only where one may need what the other does.
+
     Args:
         source: the solution's text. Lines that end with `# mutate: same` are not changed: there,
             another text does the same thing.
     """
     tree = ast.parse(source)
+    ranks = any(getattr(node, "arg", "") == "group" for node in ast.walk(tree))
     lines = enumerate(source.splitlines(), 1)
     same = {number for number, line in lines if line.rstrip().endswith(EQUIVALENT)}
     seen = {ast.unparse(tree)}
@@ -54,7 +59,8 @@ def mutants(source: str) -> Iterator[Mutant]:
             changed = copy.deepcopy(tree)
             change(_Finder(tree, changed))
             text = ast.unparse(ast.fix_missing_locations(changed))
-            if text not in seen and line not in same and _compiles(text):
+            alone = "on rank 0:" in what and not ranks
+            if text not in seen and line not in same and not alone and _compiles(text):
                 seen.add(text)
                 yield Mutant(f"line {line}: {what}", text)
 
@@ -127,7 +133,7 @@ def _swapped(tree: ast.AST) -> Found:
     """Two neighbouring statements change places."""
     for owner, name, body in _bodies(tree):
         for place in range(len(body) - 1):
-            if _is_docstring(body[place]):
+            if _is_docstring(body[place]) or _independent(*body[place : place + 2]):
                 continue
 
             def change(
@@ -137,6 +143,26 @@ def _swapped(tree: ast.AST) -> Found:
                 statements[at], statements[at + 1] = statements[at + 1], statements[at]
 
             yield body[place].lineno, "swap with the next statement", change
+
+
+def _independent(first: ast.stmt, second: ast.stmt) -> bool:
+    """Whether two assignments to plain names do the same in either order."""
+    for one, other in ((first, second), (second, first)):
+        if not isinstance(one, ast.Assign):
+            return False
+        targets = [n for target in one.targets for n in ast.walk(target) if isinstance(n, ast.expr)]
+        if not all(isinstance(node, ast.Name | ast.Tuple) for node in targets):
+            return False
+        written = {node.id for node in targets if isinstance(node, ast.Name)}
+        if written & {node.id for node in ast.walk(other) if isinstance(node, ast.Name)}:
+            return False
+    return _pure(first) or _pure(second)
+
+
+def _pure(statement: ast.stmt) -> bool:
+    """Whether it calls nothing that could change anything."""
+    calls = [node.func for node in ast.walk(statement) if isinstance(node, ast.Call)]
+    return all(ast.unparse(call).split(".")[0] in PURE for call in calls)
 
 
 def _calls(tree: ast.AST) -> Found:
