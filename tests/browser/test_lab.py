@@ -31,6 +31,7 @@ def pipeline(notebook: Open) -> Notebook:
     """Notebook 08, its imports run."""
     lesson = notebook("notebooks/08_pipeline.ipynb")
     lesson.run("%load_ext course_lib")
+    lesson.run("from course_lib import plot")
     return lesson
 
 
@@ -77,7 +78,7 @@ def test_a_slider_changes_the_picture(pipeline: Notebook) -> None:
 
 
 def test_a_stepper_steps_and_keeps_its_keys(pipeline: Notebook) -> None:
-    index = pipeline.run("plot.schedule_grid(simulate(gpipe(4, 8)))")
+    index = pipeline.run("plot.schedule_grid(simulate(gpipe(4, 8))")
     output, page = pipeline.output(index), pipeline.page
     stage, count = output.locator(".cp-stage"), output.locator(".cp-count")
     last = int(count.inner_text().split("/")[1])
