@@ -26,7 +26,8 @@ from course_lib.ranks.hosts.recorded import core_count
 from course_lib.ranks.pool.outcome import RanksError
 from course_lib.ranks.pool.run import run_on_ranks
 from course_lib.ranks.start import spares
-from course_lib.ranks.start.forkserver import ForkServer, start_method
+from course_lib.ranks.start.forkserver import ForkServer
+from course_lib.ranks.start.launch import start_method
 from course_lib.ranks.system.processes import LACKS
 from course_lib.ranks.system.wall import lacks
 

@@ -14,7 +14,7 @@ from packaging.requirements import Requirement
 from course_lib.grade.cli import main
 from course_lib.ranks import doctor
 from course_lib.ranks.doctor import MARKS, Finding, Report, examine
-from course_lib.ranks.start.forkserver import start_method
+from course_lib.ranks.start.launch import start_method
 
 ROOT = Path(__file__).resolve().parents[2]
 

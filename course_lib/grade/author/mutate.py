@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from course_lib.grade.author.build import BEGIN, END, EQUIVALENT
+
 SWAPS = {
     "sum": "max",
     "avg": "sum",
@@ -23,7 +25,6 @@ SWAPS = {
 TRANSPARENT = ("clone", "contiguous", "detach", "wait", "clone_", "float", "double")
 PURE = {"math", "len", "min", "max", "sum", "abs", "int", "float", "list", "tuple", "dict", "range"}
 RANK = "int(__import__('os').environ['RANK'])"
-EQUIVALENT = "# mutate: same"  # a line with this comment is left alone
 
 
 @dataclass(frozen=True)
@@ -42,17 +43,17 @@ class Mutant:
 def mutants(source: str) -> Iterator[Mutant]:
     """All single changes of a solution, each once; those that do not compile are left out.
 
-    What one rank does alone is changed only where there is a group, and two statements change
-    places only where one may need what the other does.
+    Changed are the learner's lines, between the marks of a solution. What one rank does alone is
+    changed only where there is a group, and two statements change places only where one may need
+    what the other does.
 
     Args:
-        source: the solution's text. Lines that end with `# mutate: same` are not changed: there,
+        source: the solution's text. Lines that end with `# mutate: same` are left alone: there,
             another text does the same thing.
     """
     tree = ast.parse(source)
     ranks = any(getattr(node, "arg", "") == "group" for node in ast.walk(tree))
-    lines = enumerate(source.splitlines(), 1)
-    same = {number for number, line in lines if line.rstrip().endswith(EQUIVALENT)}
+    learners = _learners_lines(source)
     seen = {ast.unparse(tree)}
     for operator in (_statements, _swapped, _calls, _words, _numbers, _comparisons):
         for line, what, change in operator(tree):
@@ -60,9 +61,19 @@ def mutants(source: str) -> Iterator[Mutant]:
             change(_Finder(tree, changed))
             text = ast.unparse(ast.fix_missing_locations(changed))
             alone = "on rank 0:" in what and not ranks
-            if text not in seen and line not in same and not alone and _compiles(text):
+            if text not in seen and line in learners and not alone and _compiles(text):
                 seen.add(text)
                 yield Mutant(f"line {line}: {what}", text)
+
+
+def _learners_lines(source: str) -> set[int]:
+    """Numbers of the lines between the marks, without those where another text does the same."""
+    found, inside = set(), False
+    for number, line in enumerate(source.splitlines(), 1):
+        inside = (inside or line.lstrip().startswith(BEGIN)) and not line.lstrip().startswith(END)
+        if inside and not line.rstrip().endswith(EQUIVALENT):
+            found.add(number)
+    return found
 
 
 def _compiles(text: str) -> bool:

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from course_lib.ranks.pool.outcome import ending
 from course_lib.ranks.start.channel import Channel, ChannelClosed
-from course_lib.ranks.start.forkserver import LOOPBACK, THREADS
+from course_lib.ranks.start.launch import LOOPBACK, THREADS
 from course_lib.ranks.system.descend import kill_family
 from course_lib.ranks.system.guard import guarded
 from course_lib.ranks.system.interrupts import held

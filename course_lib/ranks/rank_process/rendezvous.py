@@ -17,7 +17,8 @@ from typing import Any
 import torch.distributed as dist
 
 from course_lib.ranks.hosts.hosts import LINK, enter
-from course_lib.ranks.start.forkserver import LOOPBACK, MEET_WITHIN
+from course_lib.ranks.start.forkserver import MEET_WITHIN
+from course_lib.ranks.start.launch import LOOPBACK
 from course_lib.trace import Refusal
 
 HOST = "127.0.0.1"

@@ -15,43 +15,18 @@ import sys
 import threading
 import time
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 from course_lib.ranks.pool.outcome import ending
 from course_lib.ranks.start.channel import Channel, ChannelClosed
+from course_lib.ranks.start.launch import launch, start_method
 from course_lib.ranks.start.spares import PATIENCE
 from course_lib.ranks.system.interrupts import held
 from course_lib.trace import Refusal
 
-# One thread a rank: two ranks on one core each lose several times more by fighting over it.
-LOOPBACK = "lo0" if sys.platform == "darwin" else "lo"  # the device that gloo is to use
-# Whether there are GPUs is asked of the driver's library: CUDA's own answer would forbid the forks.
-CAREFUL = {"PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
-THREADS = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-
 AGAIN = "course_lib.ranks.start.preloaded:again"  # what a child does that is a server itself
-START = "from course_lib.ranks.start.preloaded import main; main()"
-WAYS = ("fork", "spawn")
 TURN = 0.2  # seconds between two looks whether another thread has taken one's message
 MEET_WITHIN = 300.0  # seconds that ranks get to meet at first: each may have to import torch
-
-
-def start_method() -> str:
-    """How processes start here: `fork` or `spawn`.
-
-    Raises:
-        Refusal: COURSE_START is neither.
-    """
-    default = "spawn" if sys.platform == "darwin" else "fork"
-    asked = os.environ.get("COURSE_START") or default
-    if asked not in WAYS:
-        raise Refusal(
-            f"COURSE_START={asked}",
-            f"processes start by {' or by '.join(WAYS)}",
-            f"there is no third way; leave it unset for {default}, which is right here",
-        )
-    return asked
 
 
 class ServerDied(RuntimeError):
@@ -111,18 +86,11 @@ class ForkServer:
         self._forked: dict[int, Child] = {}
         self._unwanted: set[int] = set()
         if channel is None:
-            way = start_method()
-            _check_folder()
             channel, theirs = Channel.pair()
-            root = Path(__file__).resolve().parents[3]
-            path = os.pathsep.join(filter(None, [str(root), os.environ.get("PYTHONPATH", "")]))
-            self._process = subprocess.Popen(
-                [sys.executable, "-c", START, str(theirs.fileno()), way],
-                pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-                start_new_session=True,
-                env={**os.environ, **CAREFUL, **THREADS, "PYTHONPATH": path},
-            )  # fmt: skip
-            theirs.close()
+            try:
+                self._process = launch(theirs.fileno())
+            finally:
+                theirs.close()
         self._channel = channel
 
     def revive(self) -> None:
@@ -333,18 +301,6 @@ class ForkServer:
 
     def __exit__(self, *exc: object) -> None:
         self.close()
-
-
-def _check_folder() -> None:
-    """A process that is started where there is no folder cannot even find its own modules."""
-    try:
-        os.getcwd()
-    except FileNotFoundError:
-        raise Refusal(
-            "start processes",
-            "that this one's working folder has been deleted",
-            "they begin in the same folder; change to one that is there, in a notebook with %cd",
-        ) from None
 
 
 def say(text: str) -> None:

@@ -6,8 +6,11 @@ import pytest
 
 from course_lib.grade.author.mutate import mutants
 
-GROUP = "def shared(x, group):\n    y = x + 1\n    all_reduce(y, group)\n    return y\n"
-PLAIN = "def area(a, b):\n    left = a * 2\n    right = b + 1\n    return left * right\n"
+START, END = "    # BEGIN SOLUTION\n", "    # END SOLUTION\n"
+GROUP = (
+    f"def shared(x, group):\n{START}    y = x + 1\n    all_reduce(y, group)\n{END}    return y\n"
+)
+PLAIN = f"def area(a, b):\n{START}    left = a * 2\n    right = b + 1\n    return left * right\n"
 
 
 def changes(source: str) -> list[str]:
@@ -16,10 +19,11 @@ def changes(source: str) -> list[str]:
 
 def test_the_slips_of_one_function() -> None:
     made = changes(GROUP)
-    assert "line 3: delete `all_reduce(y, group)`" in made
-    assert "line 3: only on rank 0: `all_reduce(y, group)`" in made
+    assert "line 4: delete `all_reduce(y, group)`" in made
+    assert "line 4: only on rank 0: `all_reduce(y, group)`" in made
     assert "line 3: swap with the next statement" in made
-    assert {"line 2: 2 for 1", "line 2: 0 for 1", "line 2: Sub for Add"} <= set(made)
+    assert {"line 3: 2 for 1", "line 3: 0 for 1", "line 3: Sub for Add"} <= set(made)
+    assert not [what for what in made if "return" in what], "that line is given"
     assert len({mutant.source for mutant in mutants(GROUP)} - {GROUP}) == len(made)
 
 
@@ -39,9 +43,9 @@ def test_without_a_group_no_rank_does_anything_alone() -> None:
     ],
 )
 def test_statements_that_may_change_places(second: str, swapped: bool) -> None:
-    made = changes(f"def area(a, b):\n    left = take(a)\n    {second}\n")
-    assert ("line 2: swap with the next statement" in made) is swapped
+    made = changes(f"def area(a, b):\n{START}    left = take(a)\n    {second}\n")
+    assert ("line 3: swap with the next statement" in made) is swapped
 
 
 def test_a_line_that_is_marked_is_left_alone() -> None:
-    assert changes("def one(x):\n    return x + 1  # mutate: same\n") == []
+    assert changes(f"def one(x):\n{START}    return x + 1  # mutate: same\n") == []

@@ -16,7 +16,7 @@ from course_lib.comm import Work
 from course_lib.comm import work as work_file
 from course_lib.ranks.pool.autopsy import standstill
 from course_lib.ranks.rank_process import where
-from course_lib.ranks.start.forkserver import CAREFUL
+from course_lib.ranks.start.launch import CAREFUL
 from course_lib.trace import Ledger
 
 PROBE = """

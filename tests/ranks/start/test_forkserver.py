@@ -16,7 +16,8 @@ import psutil
 import pytest
 
 from course_lib.ranks.start.channel import Channel
-from course_lib.ranks.start.forkserver import ForkServer, ServerDied, start_method
+from course_lib.ranks.start.forkserver import ForkServer, ServerDied
+from course_lib.ranks.start.launch import start_method
 from course_lib.ranks.system.processes import LINUX
 
 HERE = str(Path(__file__).parent)

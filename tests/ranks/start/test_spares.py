@@ -20,7 +20,8 @@ from course_lib.grade.judge.view import RankView
 from course_lib.ranks import ForkServer
 from course_lib.ranks.start import forkserver, spares
 from course_lib.ranks.start.channel import Channel
-from course_lib.ranks.start.forkserver import Child, ServerDied, start_method
+from course_lib.ranks.start.forkserver import Child, ServerDied
+from course_lib.ranks.start.launch import start_method
 from course_lib.ranks.start.spares import Spares
 from course_lib.trace import Refusal
 
