@@ -3,6 +3,19 @@
 from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
+    Wrong("another_generator", ["weights and buffers of the healed rank after two more"], '''
+-        job.generator.set_state(state["generator"])
++        job.generator = torch.Generator()
++        job.generator.set_state(state["generator"])
+'''),
+    Wrong("source_left_in_eval", ["training mode of a living peer"], '''
++        job.model.eval()
+         memory = io.BytesIO()
+'''),
+    Wrong("source_without_gradients", ["the gradients of a living peer"], '''
++        job.optimizer.zero_grad()
+         memory = io.BytesIO()
+'''),
     Wrong("only_weights", ["the optimizer's states of the healed rank", "it was not sent"], '''
 -        job.optimizer.load_state_dict(state["optimizer"])
 -        job.sampler.load_state_dict(state["sampler"])

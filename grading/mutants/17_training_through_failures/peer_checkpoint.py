@@ -3,6 +3,14 @@
 from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
+    Wrong("shared_slots", ["the step"], '''
+-        self.steps = [-1, -1]  # -1: not whole
++        type(self).steps = [-1, -1]
+'''),
+    Wrong("example_is_a_slot", ["the shard"], '''
+-        self.own = [torch.empty_like(shard) for _ in range(2)]
++        self.own = [shard, torch.empty_like(shard)]
+'''),
     Wrong("same_node", ["any one node may fail"], '''
 -        self.to = (group.index + offset) % group.size
 -        self.source = (group.index - offset) % group.size

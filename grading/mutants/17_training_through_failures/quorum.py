@@ -3,6 +3,10 @@
 from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
+    Wrong("batch_zero_is_none", ["rank 3 holds batch 0"], '''
+-    kept = {rank: batch for rank, batch in held.items() if rank in present}
++    kept = {rank: batch for rank, batch in held.items() if rank in present and batch}
+'''),
     Wrong("zero_is_none", ["step 0 is a step"], '''
 -    if not steps:
 +    if not any(steps.values()):

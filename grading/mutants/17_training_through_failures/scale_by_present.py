@@ -3,6 +3,26 @@
 from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
+    Wrong("nan_is_hidden", ["a NaN of the others must be seen"], '''
+-        mine[:-1] = tensor.reshape(-1)
++        mine[:-1] = tensor.reshape(-1).nan_to_num()
+'''),
+    Wrong("sent_in_float32", ["bytes sent of a bfloat16 tensor"], '''
++    mine = mine.float() if mine.dtype is torch.bfloat16 else mine
+     all_reduce(mine, group)
+'''),
+    Wrong("number_is_left", ["the mean of tensors of shape ()"], '''
+-    tensor.copy_(mine[:-1].view(tensor.shape) / max(count, 1))
++    if tensor.dim():
++        tensor.copy_(mine[:-1].view(tensor.shape) / max(count, 1))
+'''),
+    Wrong("barrier_first", ["the calls are"], '''
++    barrier(group)
+     all_reduce(mine, group)
+@@
+-from course_lib.comm import Group, all_reduce
++from course_lib.comm import Group, all_reduce, barrier
+'''),
     Wrong("worlds_size", ["divided by the group's size"], '''
 -    tensor.copy_(mine[:-1].view(tensor.shape) / max(count, 1))
 +    tensor.copy_(mine[:-1].view(tensor.shape) / group.size)
@@ -102,7 +122,7 @@ from course_lib.comm import all_reduce
 def scale_by_present(tensor, present, group):
     if not present:
         tensor.zero_()
-    count = torch.tensor([int(present)])
+    count = torch.tensor(int(present))
     all_reduce(count, group)
     whole = tensor.contiguous()
     all_reduce(whole, group)

@@ -57,23 +57,34 @@ class Sampler:
         self.seed, self.place = state["seed"], state["place"]
 
 
+class Noise(nn.Module):
+    """Dropout that draws from a generator of its own; it is the job's."""
+
+    def __init__(self, generator: torch.Generator) -> None:
+        super().__init__()
+        self.generator = generator
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Zeros some of the numbers."""
+        return x * (torch.rand(x.shape, generator=self.generator) > 0.2)
+
+
 class Job:
     """A training with a buffer, moments, a place in the data, and noise."""
 
     def __init__(self, seed: int) -> None:
         torch.manual_seed(seed)
-        self.model = nn.Sequential(nn.Linear(WIDTH, 5), nn.BatchNorm1d(5), nn.Linear(5, 1)).double()
+        self.generator = torch.Generator().manual_seed(seed)
+        layers = nn.Linear(WIDTH, 5), nn.BatchNorm1d(5), nn.Linear(5, 1)
+        self.model = nn.Sequential(Noise(self.generator), *layers).double()
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=0.05 + 0.01 * (seed % 3))
         self.sampler = Sampler(seed)
-        self.generator = torch.Generator().manual_seed(seed)
         self.step = 0
 
     def make_step(self) -> None:
         """One step; a schedule changes the learning rate with the step's number."""
-        x = next(self.sampler)
-        mask = torch.rand(x.shape, generator=self.generator) > 0.2
         self.optimizer.zero_grad()
-        self.model(x * mask).square().mean().backward()
+        self.model(next(self.sampler)).square().mean().backward()
         self.optimizer.param_groups[0]["lr"] *= 1 + 0.1 / (1 + self.step)
         self.optimizer.step()
         self.step += 1
@@ -91,6 +102,8 @@ class Job:
             "the sampler": [self.sampler.seed, self.sampler.place],
             "the generator": self.generator.get_state(),
             "step": self.step,
+            "the gradients": [each.grad for each in self.model.parameters()],
+            "training mode": self.model.training,
         }
 
 

@@ -68,7 +68,9 @@ AGAIN = (
 )
 CUT = (
     Story("a save is cut short after a restore", 4, 2, ("all", (0,)), (((2, 3), 0),) * 2, cut=True),
-)
+    Story("the only rank that had not sealed is lost", 3, 1, ("all", (0, 1)),
+          (((), 0), ((2,), 0)), cut=True),
+)  # fmt: skip
 
 
 # --- what runs on the ranks ----------------------------------------------------------------------
@@ -77,18 +79,21 @@ def drive(
 ) -> dict[str, Any]:
     """One story: saves, losses, and what comes back."""
     live = torch.zeros_like(shards[0])
-    kept = learner.PeerCheckpoint(group, offset, live.clone())
+    kept = learner.PeerCheckpoint(group, offset, live)
+    moments = learner.PeerCheckpoint(group, offset, torch.zeros(2))  # has its own slots
     for number, (sealed, shard) in enumerate(zip(saves, shards, strict=True)):
         live.copy_(shard)
         kept.copy(10 * number, live)
         live.fill_(-1.0)  # training goes on
         if sealed == "all" or (sealed != "none" and group.index in sealed):
             kept.seal(10 * number)
+    moments.copy(5, torch.ones(2))
+    moments.seal(5)
     found = []
     for gone in lost:
         live.fill_(-2.0)
         if group.index in gone:
-            kept = learner.PeerCheckpoint(group, offset, live.clone())
+            kept = learner.PeerCheckpoint(group, offset, live)
         step = kept.restore(live, list(gone))
         found.append([step, live.clone()])
         if cut:  # under the number of a save that was given up

@@ -223,6 +223,7 @@ DEALS: list[tuple[list[int], list[tuple[int, int]], list[int], str]] = [
     ([8, 9, 10], [(0, 4), (1, 5), (2, 6), (3, 7)], [0, 2, 3], "rank 1 is lost"),
     ([8, 9, 10], [(0, 4), (1, 5), (2, 6)], [0, 2, 5], "rank 1 is lost, rank 5 is back"),
     ([9], [(1, 3)], [0, 1, 2], "fewer batches than ranks"),
+    ([3, 4], [(0, 1), (1, 2), (3, 0)], [1, 3], "rank 0 is lost, rank 3 holds batch 0"),
 ]
 
 

@@ -103,9 +103,16 @@ def check_means(run: Run) -> None:
 @check("anything in an absent rank's tensor", points=3, code="E")
 @diagnosis("an absent rank sends zeros, not its tensor times 0")
 def check_junk(run: Run) -> None:
-    """E: NaN and infinity where nobody looks."""
+    """E: NaN and infinity where nobody looks; and in a present one, where it must be seen."""
     compare(run, ROOMS[1:4], torch.nan)
     compare(run, ROOMS[1:4], torch.inf)
+    broken = {"rounds": [[True, torch.full(SHAPE, torch.nan)], [True, torch.ones(SHAPE)]]}
+    for output in run.each(run(drive, broken, world=2).outputs):
+        run.true(
+            bool(output["found"][0]["mean"].isnan().all()),
+            "the mean of present ranks that have NaN is not NaN",
+            cause="only an absent rank's values do not matter: a NaN of the others must be seen",
+        )
 
 
 @check("no rank is present", points=2, code="E")
@@ -118,7 +125,7 @@ def check_nobody(run: Run) -> None:
 @check("dtype and strides", points=2, code="E")
 @diagnosis("in place, whatever the tensor's strides")
 def check_form(run: Run) -> None:
-    """E: float32, and a transposed tensor."""
+    """E: float32, a transposed tensor, and shapes that are easily forgotten."""
     rooms = (1, 0, 1)
     for dtype in (torch.float32, torch.float64):
         tensors = [run.random(SHAPE, dtype) for _ in rooms]
@@ -126,17 +133,27 @@ def check_form(run: Run) -> None:
         for output in run.each(run(drive_strided, inputs, world=3).outputs):
             run.close(output["mean"], (tensors[0] + tensors[2]) / 2,
                       f"the mean of transposed tensors in {dtype}")  # fmt: skip
+    for shape in ((), (0, 4)):
+        odd = [run.random(shape) for _ in rooms]
+        rounds = [{"rounds": [[p, t]]} for p, t in zip(rooms, odd, strict=True)]
+        for output in run.each(run(drive, rounds, world=3).outputs):
+            what = f"the mean of tensors of shape {shape}"
+            run.close(output["found"][0]["mean"], (odd[0] + odd[2]) / 2, what)
 
 
 @check("what is sent", points=2, code="B")
 @diagnosis("one all-reduce of the tensor, and one of a number")
 def check_bytes(run: Run) -> None:
-    """B: 2(N-1)/N of the tensor and of one number, at most."""
-    tensor, room = run.random((40, 30)), (1, 0, 1)
+    """B: 2(N-1)/N of the tensor in its own dtype and of one number, at most, in two calls."""
+    tensor, room = run.random((40, 30), torch.bfloat16), (1, 0, 1)
     inputs = [{"present": present, "values": tensor} for present in room]
     result = run(drive_strided, inputs, world=3)
     for ledger in run.each(result.ledgers):
-        sent = sum(event.sent for event in ledger.events if event.parent < 0)
-        run.at_most(sent, 2 * 2 * (tensor.nbytes + 24) // 3, "bytes sent",
-                    cause="one all-reduce of the tensor is enough")  # fmt: skip
+        calls = [event for event in ledger.events if event.parent < 0]
+        sent = sum(event.sent for event in calls)
+        run.at_most(sent, 2 * 2 * (tensor.nbytes + 24) // 3, "bytes sent of a bfloat16 tensor",
+                    cause="one all-reduce of the tensor is enough, in its own dtype")  # fmt: skip
+        ops = [event.op for event in calls]
+        cause = "the tensor and a number are summed, in one all-reduce or in two"
+        run.true(set(ops) == {"all_reduce"} and len(ops) <= 2, f"the calls are {ops}", cause=cause)
         run.true(sent > 0, "nothing was sent")
