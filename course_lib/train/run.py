@@ -86,14 +86,15 @@ def _parser() -> argparse.ArgumentParser:
             parser.add_argument(name, dest=each.name, action="store_true", help=about)
         else:
             choices = each.metadata["choices"] or None
+            letters = "PATH" if isinstance(each.default, str) else "N"
             parser.add_argument(
                 name,
                 dest=each.name,
                 type=type(each.default),
                 default=each.default,
                 choices=choices,
-                metavar=None if choices else "N",
-                help=f"{about} (%(default)s)",
+                metavar=None if choices else letters,
+                help=about if each.default == "" else f"{about} (%(default)s)",
             )
     parser.add_argument("--check", action="store_true", help="only say whether it can work")
     parser.add_argument("--launch", action="store_true", help="start the ranks, without torchrun")

@@ -28,7 +28,7 @@ def test_the_best_figure_is_kept_as_a_bar(grader: Grader, shortest: Entry) -> No
     assert record.records()["shortest"]["figure"] == 1, "a worse answer takes nothing away"
     assert "[total]" in record.passed_copy(shortest).read_text()
     shown = progress.as_text([shortest], record)
-    assert "██████████ 110%" in shown and "0/0 core, 0/0 in all" in shown
+    assert "██████████ 110%" in shown and "0/0 core, 0/0 with" in shown
     assert "110%" in progress.as_html([shortest], record)
 
 

@@ -19,8 +19,8 @@ from course_lib.trace import Refusal
 from course_lib.train import RunConfig, train
 from course_lib.train.command.folder import CHECKPOINTS
 from course_lib.train.command.other_tools.deepspeed import read_deepspeed
+from course_lib.train.command.other_tools.hand_over import export
 from course_lib.train.command.other_tools.hugging_face import (
-    export,
     family_of,
     load_weights,
     their_config,

@@ -27,6 +27,7 @@ from course_lib.grade.report.words import bar_of
 CHANGED = "progress.json was changed outside the grader."
 # The parts of a record; hints taken before the first grading leave no source.
 PARTS = {"best": int, "points": int, "attempts": int, "finished": bool, "hints": int}
+LEGEND = "✓ done, ◐ begun, · not begun; ◇ an open exercise, which is measured"
 BAR = 20  # characters of a full bar
 
 
@@ -193,8 +194,9 @@ def _state(entry: Entry, record: dict[str, Any]) -> str:
     if record.get("finished"):
         return "done"
     if not record.get("attempts"):
-        return "open" if scale is None else "◇"
-    return f"{record['best']}/{entry.points}"
+        return "not begun" if scale is None else "◇"
+    score = f"{record['best']}/{entry.points}"
+    return score if scale is None else f"◇ {score}"
 
 
 def as_text(entries: Sequence[Entry], progress: Progress) -> str:
@@ -206,7 +208,7 @@ def as_text(entries: Sequence[Entry], progress: Progress) -> str:
         title = lesson.title.partition(":")[0]
         lines.append(
             f"{title:<50} {bar:░<{BAR}} {row['core_done']}/{row['core']} core, "
-            f"{row['done']}/{row['count']} in all"
+            f"{row['done']}/{row['count']} with the extra ones"
         )
         lines += [f"    {_mark(state)} {name:<32} {state}" for name, state in row["states"].items()]
     lines += notes(entries, progress)
@@ -217,11 +219,11 @@ def notes(entries: Sequence[Entry], progress: Progress) -> list[str]:
     """What is to be said below the table."""
     hidden = sum(entry.exercise.hidden_checks for entry in entries)
     later = [f"Hidden checks, which run when this is handed in: {hidden}."] if hidden else []
-    return later + ([] if progress.is_sealed() else [CHANGED])
+    return [LEGEND, *later] + ([] if progress.is_sealed() else [CHANGED])
 
 
 def _mark(state: str) -> str:
-    return {"done": "✓", "open": "·", "◇": "·"}.get(state, "◐")
+    return {"done": "✓", "not begun": "·", "◇": "·"}.get(state, "◐")
 
 
 def as_html(entries: Sequence[Entry], progress: Progress) -> str:
@@ -258,5 +260,5 @@ def _title(lesson: Lesson) -> str:
 def _name(entry: Entry, state: str) -> str:
     """An exercise with its mark, its best score if it is not done, and a link to its file."""
     place = f"../exercises/{entry.lesson}/{entry.name}.py"
-    score = f" ({state})" if state not in ("done", "open") else ""
+    score = f" ({state})" if state not in ("done", "not begun") else ""
     return f'{_mark(state)}&nbsp;<a href="{place}">{html.escape(entry.name)}</a>{score}'

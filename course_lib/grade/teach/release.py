@@ -24,6 +24,7 @@ FOLDERS = (
     "benchmarks",
     "tests",
     "docs",
+    "examples",
     "binder",
     ".devcontainer",
 )

@@ -164,7 +164,7 @@ def _hold(case: Case) -> list[Advice]:
 def _shard(case: Case, states: float) -> list[Advice]:
     """What does not fit on one GPU is cut."""
     room, cluster = _room(case), case.cluster
-    why = f"{states / 1e9:.0f} GB of parameters, gradients and optimizer do not fit on a GPU"
+    why = f"{states / 1e9:.0f} GB of parameters, gradients and optimizer are too much for a GPU"
     fsdp = Advice("FSDP", why)
     if (least := _states(case, _cut(case, cluster.count))) > room:
         off = (
@@ -176,7 +176,7 @@ def _shard(case: Case, states: float) -> list[Advice]:
         return [fsdp]
     in_node = _states(case, _cut(case, cluster.node)) <= room / 2  # the rest for activations
     if in_node and case.batch >= cluster.count:
-        return [Advice("HSDP", f"{why}, but do in a node; between nodes {alone}")]
+        return [Advice("HSDP", f"{why}, but not for a node; between nodes {alone}")]
     if reason := _exposed(case, _inside(case)):
         return _three_d(case, reason)
     return [fsdp, Advice("TP", f"inside a node: {alone}")]
@@ -262,7 +262,7 @@ def _more_sequences(case: Case, words: set[str]) -> list[Advice]:
     rows, found = _rows(case, words, again), []
     if not rows:
         rows = _rows(case, words, "full")
-        found = [Advice("recomputation", "not even one sequence fits with all its activations")]
+        found = [Advice("recomputation", "with all its activations not even one sequence fits")]
     if rows < each:
         why = f"{each:.0f} sequences for each GPU in a step, of which {max(1, rows)} fit at once"
         found.append(Advice("accumulation", why))

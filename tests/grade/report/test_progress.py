@@ -107,12 +107,17 @@ def test_hints_are_counted_and_end(double: Entry) -> None:
 
 def test_the_table(double: Entry) -> None:
     record = Progress(double.root)
-    assert progress.as_text([double], record).splitlines()[1].split() == ["·", "double", "open"]
+    assert progress.as_text([double], record).splitlines()[1].split() == [
+        "·",
+        "double",
+        "not",
+        "begun",
+    ]
     record.enter(card(double, 1))
     assert progress.as_text([double], record).splitlines()[1].split() == ["◐", "double", "2/3"]
     record.enter(card(double, 2))
     text = progress.as_text([double], record)
-    assert "████ 1/1 core, 1/1 in all" in text
+    assert "████ 1/1 core, 1/1 with" in text
     assert "width:100%" in progress.as_html([double], record)
 
 

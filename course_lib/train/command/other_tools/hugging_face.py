@@ -4,27 +4,20 @@ Source: the names in transformers' modeling_llama.py, _mixtral.py, _qwen2.py, _q
 _qwen3_moe.py; `checkpoint/formats` knows the file.
 Costs reading or writing the model once. Every rank reads all of it before it is cut.
 The production version (torchtitan's state-dict adapter) reads on each rank only what it holds.
-
-    python -m course_lib.train.command.other_tools.hugging_face runs/mine out
-
-writes config.json and the weights.
 """
 
 from __future__ import annotations
 
 import json
 import re
-import sys
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-from course_lib.checkpoint import CheckpointError, find_checkpoint, hold_whole, model_pieces
-from course_lib.checkpoint.formats.safetensors import export_safetensors, open_safetensors
+from course_lib.checkpoint import CheckpointError, hold_whole, model_pieces
+from course_lib.checkpoint.formats.safetensors import open_safetensors
 from course_lib.model import ModelConfig, Transformer
 from course_lib.trace import Refusal
-from course_lib.train.command.folder import CHECKPOINTS, read_config
 from course_lib.train.command.other_tools.hugging_face_shape import EXPERTS
 
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
@@ -183,39 +176,3 @@ def _of_experts(config: ModelConfig, family: str) -> dict[str, Any]:
         "norm_topk_prob": True,
         "router_aux_loss_coef": config.moe.balance,
     }
-
-
-def export(run: Path, out: Path) -> int:
-    """Writes the newest checkpoint of a run's folder as config.json and model.safetensors.
-
-    Returns:
-        The step that it is of.
-    """
-    about = their_config(read_config(run).model)
-    checkpoint = find_checkpoint(run / CHECKPOINTS)
-    out.mkdir(parents=True, exist_ok=True)
-    name = partial(their_name, family=about["model_type"])
-    export_safetensors(checkpoint, out / WEIGHTS, rename=name)
-    (out / "config.json").write_text(json.dumps(about, indent=1))
-    return checkpoint.manifest.step
-
-
-def main(words: list[str]) -> int:
-    """Runs the command; returns its exit code."""
-    if len(words) != 2:
-        print(
-            "usage: python -m course_lib.train.command.other_tools.hugging_face RUN OUT",
-            file=sys.stderr,
-        )
-        return 2
-    try:
-        step = export(Path(words[0]), Path(words[1]))
-    except (Refusal, OSError) as error:
-        print(error, file=sys.stderr)
-        return 2
-    print(f"{words[1]}: the weights after step {step}")
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
