@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -145,10 +146,14 @@ def _wait(
 
 
 def _ended(log: str) -> str:
-    """How ranks ended that no exception of theirs did, as torchrun's agent notes it; "" if none."""
+    """How ranks ended that no exception of theirs did, as torchrun's agent notes it; "" if none.
+
+    When one rank has failed, the agent itself ends the others by SIGTERM: they did nothing.
+    """
     found = re.findall(r"rank\s*: (\d+) \(local.*\n\s*exitcode\s*: (-?\d+) ", log)
-    ends = sorted({(int(rank), int(code)) for rank, code in found if code != RAISED})
-    each = [f"rank {rank} {ending(code)}" for rank, code in ends]
+    ends = sorted({(int(rank), int(code)) for rank, code in found})
+    first = [(rank, code) for rank, code in ends if code != -signal.SIGTERM] or ends
+    each = [f"rank {rank} {ending(code)}" for rank, code in first if code != RAISED]
     return f" ({'; '.join(each)})" if each else ""
 
 
