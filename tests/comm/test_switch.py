@@ -194,6 +194,8 @@ GOOD = '["all_reduce",0,"float32",4,4,"sum",-1,-1,0,[],[],[],"",64,64,4,0,1,""]'
         frame(GOOD.replace("64,64", "0,64")),
         frame(GOOD.replace("64,64", "64,1073741820")),
         frame(GOOD.replace("float32", "float99")),
+        frame(GOOD.replace('"float32",4,4', '"qint8",4,1')),  # torch would end the switch
+        frame(GOOD.replace('"float32",4,4', '"quint4x2",4,1')),
         frame(GOOD.replace("4,4,", "4,8,")),
         frame(GOOD.replace('-1,-1,0', f'-1,-1,{1 << 70}')),
         frame(GOOD.replace("[],[],[]", '["x"],[],[]')),

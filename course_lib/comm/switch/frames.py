@@ -22,10 +22,11 @@ from course_lib.comm.matching import Post
 LENGTH = struct.Struct("<I")
 END = struct.Struct("<qdqI")  # number of the call, when it ended, new group, bytes of text after it
 MOST = 1 << 20  # bytes of one frame
+# What travels as bytes. A quantized tensor's bytes are no numbers: making one of them ends torch.
 DTYPES = {
     str(kind).removeprefix("torch."): kind
-    for kind in vars(torch).values()
-    if isinstance(kind, torch.dtype)
+    for name, kind in vars(torch).items()
+    if isinstance(kind, torch.dtype) and not name.startswith(("qint", "quint"))
 }
 
 

@@ -9,7 +9,8 @@ from typing import Any
 from course_lib.grade.rank.payload import LONGEST_TEXT
 from course_lib.ranks.start.channel import HEADER, Channel
 
-MOST = 1 << 29  # bytes of one message
+MOST = 1 << 29  # bytes of all messages of a run
+MOST_TEXT = LONGEST_TEXT + (1 << 23)  # of their JSON: one answer, and where the rank is at times
 
 
 class Garbled(ValueError):
@@ -26,15 +27,16 @@ class Inbox:
     def __init__(self, channel: Channel) -> None:
         self._sock = socket.socket(fileno=socket.dup(channel.fileno()))
         self._data = bytearray()
+        self._said = self._read = 0  # bytes that have come, and those of JSON that were read
         self.closed = False
 
     def take(self) -> list[tuple[dict[str, Any], bytes]]:
         """The messages that are complete by now, without waiting.
 
         Raises:
-            Garbled: the bytes are no message, or one that is too long.
+            Garbled: the bytes are no message, or more than a rank has to say.
         """
-        while not self.closed:
+        while not self.closed and self._said <= MOST:
             try:
                 piece = self._sock.recv(1 << 20, socket.MSG_DONTWAIT)
             except BlockingIOError:
@@ -43,9 +45,12 @@ class Inbox:
                 piece = b""
             self.closed = not piece
             self._data += piece
+            self._said += len(piece)
         found = []
         while (message := self._next()) is not None:
             found.append(message)
+        if self._said > MOST:
+            raise Garbled(f"more than {MOST >> 20} MiB of messages")
         return found
 
     def _next(self) -> tuple[dict[str, Any], bytes] | None:
@@ -53,19 +58,22 @@ class Inbox:
             return None
         text, raw = HEADER.unpack_from(self._data)
         end = HEADER.size + text + raw
-        if end > MOST or text > LONGEST_TEXT:
-            raise Garbled(f"a message of {end} bytes")
+        if end > MOST or self._read + text > MOST_TEXT:
+            raise Garbled(f"a message of {end} bytes, after {self._read} of others")
         if len(self._data) < end:
             return None
-        body = bytes(self._data[HEADER.size : end])
+        self._read += text
+        with memoryview(self._data) as whole:
+            words = bytes(whole[HEADER.size : HEADER.size + text])
+            body = bytes(whole[HEADER.size + text : end])
         del self._data[:end]
         try:
-            message = json.loads(body[:text])
+            message = json.loads(words)
         except (ValueError, RecursionError):
             raise Garbled("a message that is not JSON") from None
         if not isinstance(message, dict):
             raise Garbled("a message that is not an object")
-        return message, body[text:]
+        return message, body
 
     def close(self) -> None:
         """Closes this side."""

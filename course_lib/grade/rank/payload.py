@@ -8,13 +8,9 @@ from typing import Any
 
 import torch
 
+from course_lib.comm.switch.frames import DTYPES
+
 LONGEST_TEXT = 1 << 25  # bytes of JSON in a message: who reads it makes twenty times as much of it
-# What travels as bytes. A quantized tensor's bytes are no numbers: making one of them ends torch.
-DTYPES = {
-    str(kind).removeprefix("torch."): kind
-    for name, kind in vars(torch).items()
-    if isinstance(kind, torch.dtype) and not name.startswith(("qint", "quint"))
-}
 
 
 @dataclass(frozen=True)
