@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from typing import Any
 
 import torch
@@ -47,7 +48,7 @@ def drive(learner: Any, group: Any, gradients: list[torch.Tensor]) -> dict[str, 
     """Feeds the gradients to each compressor; says what is owed after each step."""
     said: dict[str, Any] = {}
     for name, compressor in COMPRESSORS.items():
-        feedback = learner.ErrorFeedback(compressor)
+        feedback = learner.ErrorFeedback(deepcopy(compressor))
         means, errors, untouched = [], [], []
         for gradient in gradients:
             given = gradient.clone()
@@ -112,7 +113,7 @@ def check_bytes(run: Run) -> None:
     gradients, result = _fed(run)
     like = gradients[0][0]
     message = STEPS * sum(compressor.nbytes(like) for compressor in COMPRESSORS.values())
-    whole = 3 * STEPS * like.nbytes
+    whole = len(COMPRESSORS) * STEPS * like.nbytes
     likely = {
         "nothing is sent": 0,
         "whole vectors are gathered: send messages": (WORLD - 1) * whole,
