@@ -82,7 +82,7 @@ def feed(compressor: Any, gradients: list[Tensors], slip: str = "") -> Fed:
         owed = [g + sign * e for g, e in zip(own, errors, strict=True)]
         sent = [arrives(c, vector) for c, vector in zip(compressors, owed, strict=True)]
         if slip == "sum first":
-            sent = [arrives(compressor, torch.stack(owed).mean(0))] * size
+            sent = [arrives(compressors[0], torch.stack(owed).mean(0))] * size
         mean = torch.stack(sent).sum(0) / (1 if slip == "sum" else size)
         errors = [o - s for o, s in zip(owed, sent, strict=True)]
         if slip == "of the mean":

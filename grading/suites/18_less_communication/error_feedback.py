@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from copy import deepcopy
 from typing import Any
 
 import torch
@@ -48,7 +47,7 @@ def drive(learner: Any, group: Any, gradients: list[torch.Tensor]) -> dict[str, 
     """Feeds the gradients to each compressor; says what is owed after each step."""
     said: dict[str, Any] = {}
     for name, compressor in COMPRESSORS.items():
-        feedback = learner.ErrorFeedback(deepcopy(compressor))
+        feedback = learner.ErrorFeedback(compressor)
         means, errors, untouched = [], [], []
         for gradient in gradients:
             given = gradient.clone()
