@@ -12,7 +12,8 @@ last error.
 Rules
 - `compressor.compress(vector)` returns a list of tensors, whose shapes and dtypes depend only on
   the vector's length. `compressor.decompress(list, like)` returns the vector that a receiver makes
-  of it; `like` is any vector of that length and dtype.
+  of it; `like` is any vector of that length and dtype. The tensors of the message may be views of
+  the vector. Call `compress` once in each step, because another call may give another message.
 - `error` is this rank's own; before the first step it is zero. The gradient is not changed.
 - Only messages are sent: each rank sends (N-1) times the bytes of its message. Compressed messages
   cannot be summed, so they are gathered. All ranks add the decompressed vectors in the order of the

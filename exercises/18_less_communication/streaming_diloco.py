@@ -13,6 +13,8 @@ Rules
 - Steps count from 1. With a delay of 0, a meeting ends after the step in which it began.
 - No rank waits between the beginning and the end: `all_reduce(..., async_op=True)` returns a
   `Work`, and `work.wait()` belongs at the end.
+- A meeting sends differences in the parameters' own dtype. The parameters stay the same objects in
+  the same memory, and `step` leaves their gradients as they are.
 - There is one outer optimizer for all θ, made once; a parameter whose `.grad` is None keeps its
   momentum.
 - If several meetings end after the same step, the one that began first ends first; of those that

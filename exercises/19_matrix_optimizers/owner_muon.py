@@ -17,9 +17,9 @@ Rules
   change its arguments.
 - It makes exactly two all-to-alls: `all_to_all(output, input, group, output_sizes, input_sizes)`,
   where a tensor holds the parts of all members one after the other, and the lists say how many
-  elements each part has. They send the owners only the pieces that they need, and send
-  back only each rank's own pieces. Each rank computes only the matrices that `choose_owners` gives
-  it.
+  elements each part has. They send the owners only the pieces that they need, and send back only
+  each rank's own pieces, both in the dtype of `directions`. Each rank computes only the matrices
+  that `choose_owners` gives it.
 
 `cuts[n].shape` is (rows, columns), and `cuts[n].count(i)` is the number of elements that index i
 has. You may use `newton_schulz` of `course_lib.parallel`.

@@ -12,6 +12,7 @@ Rules
 - The norm is that of the whole matrix, and at least 1e-7.
 - No rank receives another rank's part. A rank makes exactly steps + 1 all-reduces: one of a single
   number for the norm, and in each step one of a u × u matrix, where u is the side that is not cut.
+  All are in the dtype of `part`.
 - `part` is not changed.
 
 Your answer may use `comm` and `parallel.newton_schulz` of `course_lib`.

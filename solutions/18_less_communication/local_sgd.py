@@ -9,7 +9,8 @@ Rules
 - After construction, all parameters have the values of index 0 of the group, including parameters
   that need no gradient.
 - `step()` takes one step of the optimizer. After step H, 2H, 3H, ... a meeting follows.
-- The state of a rank's optimizer (momentum, Adam's moments) is neither sent nor changed.
+- The state of a rank's optimizer (momentum, Adam's moments) is neither sent nor changed, and `step`
+  leaves gradients as they are. A parameter that has no gradient in a step meets all the same.
 - The parameters stay the same objects in the same memory. Those that need no gradient send nothing
   in a meeting.
 - A meeting sends 2(N-1)/N·S bytes from each rank, where S is the size of the trained parameters.

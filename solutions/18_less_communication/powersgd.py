@@ -10,10 +10,12 @@ the means belong to the mean of M.
     result = P·Qᵀ                   error = M - P·ownᵀ
 
 Rules
-- `q` begins as it is given, the same on every rank, and is replaced in every step.
+- `q` begins as it is given, the same on every rank, and is replaced by a new tensor in every step.
 - `error` is what this rank has not sent of its own M; before the first step it is zero.
 - Any orthonormal basis of the columns of the mean will do, but all ranks must have the same one.
-- Each step makes two all-reduces, of r·rows and of r·columns numbers. The gradient is not changed.
+  Columns of the mean may be zero, or depend on each other: the result has no NaN.
+- Each step makes two all-reduces, of r·rows and of r·columns numbers, in the gradient's dtype. The
+  gradient is not changed.
 
 You may use torch (including `torch.linalg.qr`) and all of `course_lib.comm`.
 """

@@ -7,10 +7,10 @@ Rules
 
 - `muon_parameters` returns two lists, (matrices, rest), in the order of `model.parameters()`. They
   contain only parameters that require a gradient, each once. `rest` holds all parameters that do
-  not have two dimensions, the weight of every `nn.Embedding`, and all parameters of the modules in
-  `ends`.
-- `step` does not change a parameter without a gradient, and changes no gradient. For every other
-  parameter of shape (rows, columns) it computes
+  not have two dimensions, the weight of every `nn.Embedding` (or subclass; also if other modules
+  share it), and all parameters of the modules in `ends`, at any depth.
+- `step` does not change a parameter without a gradient (`grad` is None), and changes no gradient.
+  A gradient of zeros is a gradient. For every other parameter of shape (rows, columns) it computes
 
       M ← μ·M + G,   D = G + μ·M,   W ← (1 - lr·decay)·W - lr·√max(1, rows/columns)·O(D)
 

@@ -3,6 +3,26 @@
 from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
+    Wrong("wider_wire", ["bytes sent in step 2 in torch.bfloat16"], '''
+-            all_reduce(anchor.grad, self.group, "avg")
++            wide = anchor.grad.double()
++            all_reduce(wide, self.group, "avg")
++            anchor.grad = wide.to(anchor.dtype)
+'''),
+    Wrong("anchors_on_the_class", ["the weights after step"], '''
+-        self.anchors = [nn.Parameter(p.detach().clone()) for p in self.parameters]
++        type(self).anchors = [nn.Parameter(p.detach().clone()) for p in self.parameters]
+'''),
+    Wrong("clears_gradients", ["has changed the gradients"], '''
+         self.outer.step()
++        self.inner.zero_grad()
+'''),
+    Wrong("no_gradient_no_meeting", ["do not fit"], '''
+         for parameter, anchor in zip(self.parameters, self.anchors, strict=True):
++            if parameter.grad is None:
++                continue
+             anchor.grad = anchor - parameter
+'''),
     Wrong("wrong_way", ["in the wrong direction"], '''
 -            anchor.grad = anchor - parameter
 +            anchor.grad = parameter - anchor

@@ -3,6 +3,17 @@
 from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
+    Wrong("emptied_before_it_is_sent", ["the mean of step 1 with Window"], '''
+-        owed = gradient if self.error is None else gradient + self.error
++        owed = gradient.clone() if self.error is None else gradient + self.error
+@@
+-        self.error = owed - self.compressor.decompress(parts, owed)
++        self.error = owed.sub_(self.compressor.decompress(parts, owed))
+'''),
+    Wrong("compresses_twice", ["with Window"], '''
+-        self.error = owed - self.compressor.decompress(parts, owed)
++        self.error = owed - self.compressor.decompress(self.compressor.compress(owed), owed)
+'''),
     Wrong("no_feedback", ["nothing is fed back"], '''
 -        self.error = owed - self.compressor.decompress(parts, owed)
 +        self.error = torch.zeros_like(owed)

@@ -3,6 +3,20 @@
 from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
+    Wrong("wider_wire", ["bytes sent in step 3 in torch.bfloat16"], '''
+-                    all_reduce(parameter.detach(), self.group, "avg")
++                    wide = parameter.detach().double()
++                    all_reduce(wide, self.group, "avg")
++                    parameter.data.copy_(wide)
+'''),
+    Wrong("clears_gradients", ["has changed the gradients"], '''
+         if self.steps % self.every == 0:
++            self.zero_grad()
+'''),
+    Wrong("no_gradient_no_meeting", ["do not fit"], '''
+-                if parameter.requires_grad:
++                if parameter.grad is not None:
+'''),
     Wrong("averages_gradients", ["that is DDP"], '''
 -        self.optimizer.step()
 -        self.steps += 1

@@ -3,6 +3,22 @@
 from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
+    Wrong("wider_wire", ["torch.float32", "they were sent in float64"], '''
+-            for gradient in gradients:
+-                all_reduce(gradient, self.group, "avg")
++            for gradient in gradients:
++                wide = gradient.double()
++                all_reduce(wide, self.group, "avg")
++                gradient.copy_(wide)
+'''),
+    Wrong("new_memory", ["the parameters have moved to other memory"], '''
+-            p.sub_(self.rate / (1 - beta1**self.steps) * m / root)
++            p.data = p - self.rate / (1 - beta1**self.steps) * m / root
+'''),
+    Wrong("clears_gradients", ["the gradients were changed"], '''
+             p.sub_(self.rate / (1 - beta1**self.steps) * m / root)
++            p.grad = None
+'''),
     Wrong("second_moment_goes_on", ["it must be frozen"], '''
          else:
 +            for v, g in zip(self.second, gradients, strict=True):

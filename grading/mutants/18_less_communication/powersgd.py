@@ -3,6 +3,35 @@
 from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
+    Wrong("writes_over_q", ["the first Q was changed"], '''
+-        self.q = own.clone()
++        self.q.copy_(own)
+'''),
+    Wrong("error_on_the_class", ["the mean of step 6"], '''
+-        self.error: torch.Tensor | None = None
++        type(self).error = None
+@@
+-        self.error = matrix - p @ own.T
++        type(self).error = matrix - p @ own.T
+'''),
+    Wrong("divides_by_zero", ["the mean of matrices of zeros"], '''
+-        p = torch.linalg.qr(p).Q
++        p = p.clone()
++        for i in range(p.shape[1]):
++            p[:, i] -= p[:, :i] @ (p[:, :i].T @ p[:, i])
++            p[:, i] /= p[:, i].norm()
+'''),
+    Wrong("wider_wire", ["bytes sent in torch.float32", "they were sent in float64"], '''
+-        all_reduce(p, group, "avg")
++        wide = p.double()
++        all_reduce(wide, group, "avg")
++        p = wide.to(p.dtype)
+@@
+-        all_reduce(self.q, group, "avg")
++        wide = self.q.double()
++        all_reduce(wide, group, "avg")
++        self.q = wide.to(p.dtype)
+'''),
     Wrong("no_feedback", ["nothing is fed back"], '''
 -        self.error = matrix - p @ own.T
 +        self.error = torch.zeros_like(matrix)
@@ -125,7 +154,7 @@ class PowerSGD:
         for i in range(p.shape[1]):
             for j in range(i):
                 p[:, i] -= (p[:, i] @ p[:, j]) * p[:, j]
-            p[:, i] /= p[:, i].norm()
+            p[:, i] /= p[:, i].norm().clamp(min=1e-30)
         own = matrix.T @ p
         self.q = own / group.size
         all_reduce(self.q, group)

@@ -3,6 +3,22 @@
 from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
+    Wrong("wider_wire", ["torch.float32", "they were sent in float64"], '''
+-                ways = [(self.anchors[n] - self.parameters[n]).detach() for n in fragment]
++                ways = [(self.anchors[n] - self.parameters[n]).double() for n in fragment]
+@@
+-                self.anchors[n].grad = way
++                self.anchors[n].grad = way.to(self.anchors[n].dtype)
+'''),
+    Wrong("new_memory", ["the parameters have moved to other memory"], '''
+-                self.parameters[n].lerp_(self.anchors[n], 1 - self.keep)
++                weight = self.parameters[n]
++                weight.data = weight.lerp(self.anchors[n], 1 - self.keep)
+'''),
+    Wrong("clears_gradients", ["has changed the gradients"], '''
+             self.outer.zero_grad()
++            self.inner.zero_grad()
+'''),
     Wrong("fragments_in_phase", ["all fragments meet after the same step"], '''
 -            if (self.steps - number * self.every // len(self.fragments)) % self.every == 0:
 +            if self.steps % self.every == 0:

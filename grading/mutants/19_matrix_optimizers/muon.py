@@ -3,6 +3,51 @@
 from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
+    Wrong("zeros_are_no_gradient", ["the weight of"], '''
+-            if parameter.grad is None:
++            if parameter.grad is None or not parameter.grad.any():
+'''),
+    Wrong("no_momentum_is_the_default", ["'momentum': 0.0"], '''
+-        self.lr, self.momentum, self.weight_decay, self.steps = lr, momentum, weight_decay, steps
++        self.lr, self.momentum, self.weight_decay = lr, momentum or 0.95, weight_decay
++        self.steps = steps
+'''),
+    Wrong("no_subclasses", ["it is tied to places"], '''
+-    embeddings = [m for m in model.modules() if isinstance(m, nn.Embedding)]
++    embeddings = [m for m in model.modules() if type(m) is nn.Embedding]
+'''),
+    Wrong("by_name", ["it is tied to places"], '''
+-    embeddings = [m for m in model.modules() if isinstance(m, nn.Embedding)]
+-    outside = {id(p) for module in (*ends, *embeddings) for p in module.parameters()}
++    tables = {n + ".weight" for n, m in model.named_modules() if isinstance(m, nn.Embedding)}
++    outside = {id(p) for name, p in model.named_parameters() if name in tables}
++    outside |= {id(p) for module in ends for p in module.parameters()}
+'''),
+    Wrong("not_inside_of_ends", ["the output layer is one of `ends`"], '''
+-    outside = {id(p) for module in (*ends, *embeddings) for p in module.parameters()}
++    outside = {id(p) for m in (*ends, *embeddings) for p in m.parameters(recurse=False)}
+'''),
+    Wrong("momentum_is_the_gradient", ["the weight of", "a gradient has changed"], '''
+-        self.moments = [torch.zeros_like(p) for p in self.params]
++        self.moments = [None] * len(self.params)
+@@
+-        for parameter, moment in zip(self.params, self.moments, strict=True):
+-            if parameter.grad is None:
+-                continue
+-            moment.mul_(self.momentum).add_(parameter.grad)
++        for i, parameter in enumerate(self.params):
++            if parameter.grad is None:
++                continue
++            if self.moments[i] is None:
++                self.moments[i] = parameter.grad
++            else:
++                self.moments[i].mul_(self.momentum).add_(parameter.grad)
++            moment = self.moments[i]
+'''),
+    Wrong("moments_on_the_class", ["after 1 steps"], '''
+-        self.moments = [torch.zeros_like(p) for p in self.params]
++        type(self).moments = [torch.zeros_like(p) for p in self.params]
+'''),
     Wrong("embeddings_too", ["an embedding's rows belong to tokens"], '''
 -    embeddings = [m for m in model.modules() if isinstance(m, nn.Embedding)]
 +    embeddings = []

@@ -3,6 +3,23 @@
 from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
+    Wrong("wider_gram_matrices", ["for a part in torch.float32"], '''
+-        gram = x @ x.T
++        gram = (x @ x.T).double()
+         all_reduce(gram, group)
++        gram = gram.to(x.dtype)
+'''),
+    Wrong("wider_norm", ["for a part in torch.float32"], '''
+-    square = x.square().sum()
++    square = x.double().square().sum()
+     all_reduce(square, group)
++    square = square.to(x.dtype)
+'''),
+    Wrong("no_steps_are_five", ["the part of a matrix"], '''
+-    a, b, c = COEFFICIENTS
++    a, b, c = COEFFICIENTS
++    steps = steps or 5
+'''),
     Wrong("each_part_alone", ["Newton-Schulz ran on this part alone"], '''
 -    all_reduce(square, group)
 @@

@@ -2,14 +2,48 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from copy import deepcopy
 from typing import Any, NamedTuple
 
 import torch
 
 from course_lib.parallel import Compressor, Int8, Sign, TopK
 
-COMPRESSORS: dict[str, Compressor] = {"TopK": TopK(0.3), "Sign": Sign(), "Int8": Int8(block=4)}
 Tensors = list[torch.Tensor]
+
+
+class Window:
+    """A message is a view of one half of the vector; each call takes the other half.
+
+    So it is seen whether the vector changes before its message has been sent, and whether a
+    vector is compressed twice.
+    """
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def compress(self, values: torch.Tensor) -> Tensors:
+        """Half of the vector, and where it begins."""
+        self.calls += 1
+        half = len(values) // 2
+        begin = 0 if self.calls % 2 else len(values) - half
+        return [values[begin : begin + half], torch.tensor([begin])]
+
+    def decompress(self, parts: Sequence[torch.Tensor], like: torch.Tensor) -> torch.Tensor:
+        """Zeros, but for that half."""
+        vector, begin = torch.zeros_like(like), int(parts[1])
+        vector[begin : begin + len(parts[0])] = parts[0]
+        return vector
+
+    def nbytes(self, like: torch.Tensor) -> int:
+        """Half of the elements, and an int64."""
+        return len(like) // 2 * like.itemsize + 8
+
+
+COMPRESSORS: dict[str, Compressor] = {
+    "TopK": TopK(0.3), "Sign": Sign(), "Int8": Int8(block=4), "Window": Window(),
+}  # fmt: skip
 
 
 class Fed(NamedTuple):
@@ -39,15 +73,16 @@ def feed(compressor: Any, gradients: list[Tensors], slip: str = "") -> Fed:
         slip: a mistake, as an answer may make it.
     """
     size = len(gradients)
+    compressors = [deepcopy(compressor) for _ in gradients]
     errors = [torch.zeros_like(gradients[0][0]) for _ in gradients]
     means, after = [], []
     for step in range(len(gradients[0])):
         own = [each[step] for each in gradients]
         sign = -1 if slip == "subtracted" else 1
         owed = [g + sign * e for g, e in zip(own, errors, strict=True)]
-        sent = [arrives(compressor, vector) for vector in owed]
+        sent = [arrives(c, vector) for c, vector in zip(compressors, owed, strict=True)]
         if slip == "sum first":
-            sent = [arrives(compressor, torch.stack(owed).mean(0))] * size
+            sent = [arrives(compressors[0], torch.stack(owed).mean(0))] * size
         mean = torch.stack(sent).sum(0) / (1 if slip == "sum" else size)
         errors = [o - s for o, s in zip(owed, sent, strict=True)]
         if slip == "of the mean":

@@ -14,6 +14,7 @@ from course_lib.grade.suite import Run
 from course_lib.trace import Ledger
 
 Tensors = list[torch.Tensor]
+Targets = list[torch.Tensor | None]  # None: no gradient in this step
 INNER: dict[str, Callable[..., torch.optim.Optimizer]] = {
     "SGD": partial(torch.optim.SGD, lr=0.2, momentum=0.5),
     "AdamW": partial(torch.optim.AdamW, lr=0.05, weight_decay=0.1),
@@ -36,22 +37,38 @@ class Job(NamedTuple):
     """
 
     starts: list[Tensors]
-    targets: list[list[Tensors]]
+    targets: list[list[Targets]]
     every: int
 
 
-def pull(parameters: Sequence[nn.Parameter], targets: Sequence[torch.Tensor]) -> None:
-    """Gradients of half the squared distance to the targets."""
+def pull(parameters: Sequence[nn.Parameter], targets: Sequence[torch.Tensor | None]) -> Targets:
+    """Gradients of half the squared distance to the targets; copies of them."""
     for parameter, target in zip(parameters, targets, strict=True):
-        parameter.grad = parameter.detach() - target
+        parameter.grad = None if target is None else parameter.detach() - target
+    return [None if p.grad is None else p.grad.clone() for p in parameters]
 
 
-def job(run: Run, world: int, steps: int, every: int) -> Job:
-    """Random starts and targets; those of the ranks differ."""
-    starts = [[run.random(shape) for shape in SHAPES] for _ in range(world)]
-    targets = [
-        [[2 * run.random(shape) for shape in SHAPES] for _ in range(steps)] for _ in range(world)
+def unchanged(parameters: Sequence[nn.Parameter], gradients: Targets) -> bool:
+    """Whether the gradients are those that `pull` has given."""
+    return all(
+        p.grad is g if p.grad is None or g is None else torch.equal(p.grad, g)
+        for p, g in zip(parameters, gradients, strict=True)
+    )
+
+
+def job(run: Run, world: int, steps: int, every: int, dtype: torch.dtype = torch.float64) -> Job:
+    """Random starts and targets; those of the ranks differ.
+
+    In dtypes other than float64, where only bytes are compared, the last weight of the last rank
+    has no gradient in step `every`, in which the ranks meet.
+    """
+    starts = [[run.random(shape, dtype) for shape in SHAPES] for _ in range(world)]
+    targets: list[list[Targets]] = [
+        [[2 * run.random(shape, dtype) for shape in SHAPES] for _ in range(steps)]
+        for _ in range(world)
     ]
+    if dtype != torch.float64:
+        targets[-1][every - 1][-1] = None
     return Job(starts, targets, every)
 
 
@@ -195,7 +212,7 @@ def first_moment(optimizer: Any, parameter: nn.Parameter) -> torch.Tensor:
     return found.detach().clone()
 
 
-def moments_of(inner: str, weights: Sequence[Tensors], targets: Sequence[Tensors]) -> Tensors:
+def moments_of(inner: str, weights: Sequence[Tensors], targets: Sequence[Targets]) -> Tensors:
     """First moments that follow from a worker's weights before each step, right or wrong."""
     own = [nn.Parameter(weight.clone()) for weight in weights[0]]
     optimizer = INNER[inner](own)

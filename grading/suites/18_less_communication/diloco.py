@@ -51,21 +51,25 @@ def drive(
     learner: Any,
     group: Any,
     start: list[torch.Tensor],
-    targets: list[list[torch.Tensor]],
+    targets: list[workers.Targets],
     every: int,
 ) -> dict[str, Any]:
-    """Trains this rank's replica with each pair of optimizers."""
+    """Trains replicas of this rank with each pair of optimizers, when all of them are made."""
     said: dict[str, Any] = {}
+    replicas = []
     for inner, outer in WAYS:
         parameters = [nn.Parameter(weight.clone()) for weight in start]
         storages = [p.data_ptr() for p in parameters]
         optimizer = INNER[inner]([{"params": parameters[:1]}, {"params": parameters[1:]}])
         made = learner.DiLoCo(optimizer, group, every, OUTER[outer])
-        places, weights = [len(group.ledger.events)], []
+        replicas.append((inner, outer, parameters, storages, optimizer, made))
+    for inner, outer, parameters, storages, optimizer, made in replicas:
+        places, weights, untouched = [len(group.ledger.events)], [], True
         begin = [p.detach().clone() for p in parameters]
         for step in targets:
-            workers.pull(parameters, step)
+            gradients = workers.pull(parameters, step)
             made.step()
+            untouched &= workers.unchanged(parameters, gradients)
             places.append(len(group.ledger.events))
             weights.append([p.detach().clone() for p in parameters])
         said[f"{inner}, {outer}"] = {
@@ -73,14 +77,15 @@ def drive(
             "weights": weights,
             "moments": [workers.first_moment(optimizer, p) for p in parameters],
             "places": places,
+            "untouched": untouched,
             "stayed": storages == [p.data_ptr() for p in parameters],
         }
     return said
 
 
 # --- what they must bring back -------------------------------------------------------------------
-def _trained(run: Run) -> tuple[workers.Job, Any]:
-    given = workers.job(run, WORLD, steps=3 * EVERY + 1, every=EVERY)
+def _trained(run: Run, dtype: torch.dtype = torch.float64) -> tuple[workers.Job, Any]:
+    given = workers.job(run, WORLD, steps=3 * EVERY + 1, every=EVERY, dtype=dtype)
     inputs = [
         {"start": start, "targets": targets, "every": EVERY}
         for start, targets in zip(given.starts, given.targets, strict=True)
@@ -113,6 +118,7 @@ def check_weights(run: Run) -> None:
             found = output[f"{inner}, {outer}"]
             cause = "somebody may hold them: write into them"
             run.true(found["stayed"], "the parameters have moved to other memory", cause=cause)
+            run.true(found["untouched"], "`step` has changed the gradients of the parameters")
             likely = {why: of_rank(steps, rank) for why, steps in wrong.items()}
             job = f"{inner} in {outer}, with a meeting every {EVERY} steps"
             what = f"the weights after step {{}} of {job}"
@@ -138,11 +144,17 @@ def check_moments(run: Run) -> None:
 @check("2(N-1)/N·S bytes in a meeting, and none in between", points=3, code="B")
 @diagnosis("send the differences once; every rank takes the outer step itself")
 def check_bytes(run: Run) -> None:
-    """B: exact, by step, from the ledger."""
-    _, result = _trained(run)
+    """B: exact, by step, from the ledger; of weights in two dtypes."""
+    for dtype in (torch.float64, torch.bfloat16):
+        _compare_bytes(run, dtype)
+
+
+def _compare_bytes(run: Run, dtype: torch.dtype) -> None:
+    _, result = _trained(run, dtype)
     counts = [torch.Size(shape).numel() for shape in SHAPES]
     for rank, found in enumerate(run.each(result.outputs)):
-        fair = [sum(_sent(n, rank) for n in way) for way in (counts, [sum(counts)])]
+        ways = (counts, [sum(counts)])
+        fair = [sum(_sent(n, dtype.itemsize, rank) for n in way) for way in ways]
         for inner, outer in WAYS:
             places = found[f"{inner}, {outer}"]["places"]
             steps = workers.sent_by_step(result.ledgers[rank], places)
@@ -151,15 +163,18 @@ def check_bytes(run: Run) -> None:
                 if meets and sent in fair:
                     continue
                 likely = {
-                    "half as many: they were sent in float32": fair[0] // 2,
+                    "they were sent in float32: send them in their own dtype":
+                        4 * fair[0] // dtype.itemsize,
+                    "they were sent in float64: send them in their own dtype":
+                        8 * fair[0] // dtype.itemsize,
                     "they meet in every step": -1 if meets else fair[0],
                     "twice as many: both weights and differences are sent, or the result is "
                     "sent again": 2 * fair[0],
                     "nothing is sent, although a meeting is due": 0 if meets else -1,
-                }
-                what = f"bytes sent in step {step}, with a meeting every {EVERY} steps"
+                }  # fmt: skip
+                what = f"bytes sent in step {step} in {dtype}, with a meeting every {EVERY} steps"
                 run.equal(sent, fair[0] if meets else 0, what, likely=likely)
 
 
-def _sent(count: int, rank: int) -> int:
-    return wire_bytes("all_reduce", 8 * count, WORLD, rank, 8)[0]
+def _sent(count: int, itemsize: int, rank: int) -> int:
+    return wire_bytes("all_reduce", itemsize * count, WORLD, rank, itemsize)[0]

@@ -112,7 +112,7 @@ def check_bytes(run: Run) -> None:
     gradients, result = _fed(run)
     like = gradients[0][0]
     message = STEPS * sum(compressor.nbytes(like) for compressor in COMPRESSORS.values())
-    whole = 3 * STEPS * like.nbytes
+    whole = len(COMPRESSORS) * STEPS * like.nbytes
     likely = {
         "nothing is sent": 0,
         "whole vectors are gathered: send messages": (WORLD - 1) * whole,

@@ -48,7 +48,7 @@ def drive(
     learner: Any,
     group: Any,
     start: list[torch.Tensor],
-    targets: list[list[torch.Tensor]],
+    targets: list[workers.Targets],
     every: int,
     frozen: torch.Tensor,
 ) -> dict[str, Any]:
@@ -60,11 +60,12 @@ def drive(
         storages = [p.data_ptr() for p in parameters]
         optimizer = make([{"params": [*parameters[:1], still]}, {"params": parameters[1:]}])
         made = learner.LocalSGD(optimizer, group, every)
-        places, weights = [len(group.ledger.events)], []
+        places, weights, untouched = [len(group.ledger.events)], [], True
         for step in targets:
             made.zero_grad()
-            workers.pull(parameters, step)
+            gradients = workers.pull(parameters, step)
             made.step()
+            untouched &= workers.unchanged(parameters, gradients)
             places.append(len(group.ledger.events))
             weights.append([p.detach().clone() for p in parameters])
         said[name] = {
@@ -72,15 +73,18 @@ def drive(
             "moments": [workers.first_moment(optimizer, p) for p in parameters],
             "places": places,
             "frozen": still.detach().clone(),
+            "untouched": untouched,
             "stayed": storages == [p.data_ptr() for p in parameters],
         }
     return said
 
 
 # --- what they must bring back -------------------------------------------------------------------
-def _trained(run: Run) -> tuple[workers.Job, list[torch.Tensor], Any]:
-    given = workers.job(run, WORLD, steps=2 * EVERY + 1, every=EVERY)
-    frozen = [run.random(3) for _ in range(WORLD)]
+def _trained(
+    run: Run, dtype: torch.dtype = torch.float64
+) -> tuple[workers.Job, list[torch.Tensor], Any]:
+    given = workers.job(run, WORLD, steps=2 * EVERY + 1, every=EVERY, dtype=dtype)
+    frozen = [run.random(3, dtype) for _ in range(WORLD)]
     inputs = [
         {"start": start, "targets": targets, "every": EVERY, "frozen": still}
         for start, targets, still in zip(given.starts, given.targets, frozen, strict=True)
@@ -108,6 +112,7 @@ def check_weights(run: Run) -> None:
                 "the parameters have moved to other memory",
                 cause="others may refer to them: write into them",
             )
+            run.true(own["untouched"], "`step` has changed the gradients of the parameters")
 
 
 @check(
@@ -133,13 +138,19 @@ def check_state(run: Run) -> None:
 @check("2(N-1)/N·S bytes in a meeting, and none in between", points=3, code="B")
 @diagnosis("after every H-th step, all-reduce the trained parameters and nothing else")
 def check_bytes(run: Run) -> None:
-    """B: exact, by step, from the ledger."""
-    _, _, result = _trained(run)
+    """B: exact, by step, from the ledger; of weights in two dtypes."""
+    for dtype in (torch.float64, torch.bfloat16):
+        _compare_bytes(run, dtype)
+
+
+def _compare_bytes(run: Run, dtype: torch.dtype) -> None:
+    _, _, result = _trained(run, dtype)
+    size = dtype.itemsize
     counts = [torch.Size(shape).numel() for shape in SHAPES]
     for rank, found in enumerate(run.each(result.outputs)):
         ways = [counts, [sum(counts)], [counts[0], sum(counts[1:])]]  # each, all, by group
-        fair = [sum(_sent(n, rank) for n in way) for way in ways]
-        stray = sum(_sent(n, rank) for n in [*counts, 3])
+        fair = [sum(_sent(n, size, rank) for n in way) for way in ways]
+        stray = sum(_sent(n, size, rank) for n in [*counts, 3])
         for name in INNER:
             steps = workers.sent_by_step(result.ledgers[rank], found[name]["places"])
             for step, sent in enumerate(steps, 1):
@@ -147,16 +158,19 @@ def check_bytes(run: Run) -> None:
                 if meets and sent in fair:
                     continue
                 likely = {
-                    "half as many: they were sent in float32": fair[0] // 2,
+                    "they were sent in float32: send them in their own dtype":
+                        4 * fair[0] // size,
+                    "they were sent in float64: send them in their own dtype":
+                        8 * fair[0] // size,
                     "the frozen parameter is sent as well": stray,
                     "they meet in every step": -1 if meets else fair[0],
                     "twice as many: moments or gradients are sent as well": 2 * fair[0],
                     "three times as many: both of Adam's moments are sent": 3 * fair[0],
                     "nothing is sent, although a meeting is due": 0 if meets else -1,
-                }
-                what = f"bytes sent in step {step}, with a meeting every {EVERY} steps"
+                }  # fmt: skip
+                what = f"bytes sent in step {step} in {dtype}, with a meeting every {EVERY} steps"
                 run.equal(sent, fair[0] if meets else 0, what, likely=likely)
 
 
-def _sent(count: int, rank: int) -> int:
-    return wire_bytes("all_reduce", 8 * count, WORLD, rank, 8)[0]
+def _sent(count: int, itemsize: int, rank: int) -> int:
+    return wire_bytes("all_reduce", itemsize * count, WORLD, rank, itemsize)[0]

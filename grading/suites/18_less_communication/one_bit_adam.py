@@ -48,19 +48,18 @@ def drive(
 ) -> dict[str, Any]:
     """Trains; where in the ledger each step ended, and whether gradients stayed as they were."""
     parameters = [nn.Parameter(weight.clone()) for weight in start]
+    storages = [p.data_ptr() for p in parameters]
     feedback = ErrorFeedback(Sign())
     made = learner.OneBitAdam(parameters, group, WARMUP, feedback, RATE, BETAS, EPS)
     weights, places, untouched = [], [len(group.ledger.events)], True
     for targets in pulls:
-        for p, target in zip(parameters, targets, strict=True):
-            p.grad = p.detach() - target
-        own = [p.grad.clone() for p in parameters if p.grad is not None]
+        gradients = workers.pull(parameters, targets)
         made.step()
-        untouched &= all(torch.equal(p.grad, g) for p, g in zip(parameters, own, strict=True)
-                         if p.grad is not None)  # fmt: skip
+        untouched &= workers.unchanged(parameters, gradients)
         weights.append([p.detach().clone() for p in parameters])
         places.append(len(group.ledger.events))
-    return {"weights": weights, "places": places, "untouched": untouched}
+    stayed = storages == [p.data_ptr() for p in parameters]
+    return {"weights": weights, "places": places, "untouched": untouched, "stayed": stayed}
 
 
 # --- what they must bring back -------------------------------------------------------------------
@@ -118,10 +117,13 @@ def _compressed(
     return [torch.stack(flat).mean(0)] * len(news), left
 
 
-def _trained(run: Run) -> tuple[list[torch.Tensor], list[list[list[torch.Tensor]]], Any]:
-    start = [run.random(shape) for shape in SHAPES]
+def _trained(
+    run: Run, dtype: torch.dtype = torch.float64
+) -> tuple[list[torch.Tensor], list[list[list[torch.Tensor]]], Any]:
+    start = [run.random(shape, dtype) for shape in SHAPES]
     pulls = [
-        [[2 * run.random(shape) for shape in SHAPES] for _ in range(STEPS)] for _ in range(WORLD)
+        [[2 * run.random(shape, dtype) for shape in SHAPES] for _ in range(STEPS)]
+        for _ in range(WORLD)
     ]
     inputs = [{"start": start, "pulls": each} for each in pulls]
     return start, pulls, run(drive, inputs, world=WORLD)
@@ -142,18 +144,26 @@ def check_weights(run: Run) -> None:
         run.steps(found["weights"], right, what, likely=wrong)
         cause = "average copies of the gradients"
         run.true(found["untouched"], "the gradients were changed", cause=cause)
+        cause = "change them in place"
+        run.true(found["stayed"], "the parameters have moved to other memory", cause=cause)
 
 
 @check("gradients in the warm-up, then only messages", points=4, code="B")
 @diagnosis("all-reduce the gradients in the warm-up; later send only the messages of `feedback`")
 def check_bytes(run: Run) -> None:
-    """B: exact, by step, from the ledger."""
-    start, _, result = _trained(run)
+    """B: exact, by step, from the ledger; of gradients in two dtypes."""
+    for dtype in (torch.float64, torch.float32):
+        _compare_bytes(run, dtype)
+
+
+def _compare_bytes(run: Run, dtype: torch.dtype) -> None:
+    start, _, result = _trained(run, dtype)
+    size = dtype.itemsize
     message = (WORLD - 1) * sum(Sign().nbytes(w) for w in start)
     for rank, found in enumerate(run.each(result.outputs)):
         counts = [w.numel() for w in start]
         fair = [
-            sum(wire_bytes("all_reduce", 8 * n, WORLD, rank, 8)[0] for n in some)
+            sum(wire_bytes("all_reduce", size * n, WORLD, rank, size)[0] for n in some)
             for some in (counts, [sum(counts)])
         ]
         steps = workers.sent_by_step(result.ledgers[rank], found["places"])
@@ -163,12 +173,13 @@ def check_bytes(run: Run) -> None:
             run.equal(
                 sent,
                 fair[0] if step <= WARMUP else message,
-                f"bytes sent in step {step}; the warm-up has {WARMUP}",
+                f"bytes sent in step {step} in {dtype}; the warm-up has {WARMUP}",
                 likely={
                     "gradients are averaged as well: after the warm-up only messages may be sent":
                         message + fair[0],
                     "whole tensors are sent after the warm-up": fair[0],
                     "messages are sent in the warm-up": message,
+                    "they were sent in float64: send them in their own dtype": 8 * fair[0] // size,
                     "nothing is sent": 0,
                 }
             )  # fmt: skip

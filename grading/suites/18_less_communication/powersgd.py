@@ -29,7 +29,7 @@ EXERCISE = Exercise(
     ),
 )
 
-WORLD, STEPS = 3, 5
+WORLD, STEPS, OBJECTS = 3, 5, 2
 KNOWN = {
     "nothing is fed back: add the error of the previous step": "none",
     "this is the sum over the ranks: take means": "sum",
@@ -50,23 +50,28 @@ OF_ERRORS = {
 def drive(
     learner: Any, group: Any, q: torch.Tensor, matrices: list[torch.Tensor]
 ) -> dict[str, Any]:
-    """Low-rank means of some matrices, one after the other."""
-    power = learner.PowerSGD(q.clone())
+    """Low-rank means of some matrices, one after the other, and again by an object of its own."""
+    first = q.clone()
     means, errors, untouched = [], [], True
-    for matrix in matrices:
-        given = matrix.clone()
-        means.append(power.mean(given, group))
-        error = power.error
-        errors.append(error.detach().clone() if torch.is_tensor(error) else error)
-        untouched &= torch.equal(given, matrix)
-    return {"means": means, "errors": errors, "untouched": untouched}
+    for power in [learner.PowerSGD(first) for _ in range(OBJECTS)]:
+        for matrix in matrices:
+            given = matrix.clone()
+            means.append(power.mean(given, group))
+            error = power.error
+            errors.append(error.detach().clone() if torch.is_tensor(error) else error)
+            untouched &= torch.equal(given, matrix)
+    return {
+        "means": means, "errors": errors, "untouched": untouched, "first": torch.equal(first, q),
+    }  # fmt: skip
 
 
 # --- what they must bring back -------------------------------------------------------------------
-def _thin(run: Run) -> tuple[list[list[torch.Tensor]], torch.Tensor, Any]:
+def _thin(
+    run: Run, dtype: torch.dtype = torch.float64
+) -> tuple[list[list[torch.Tensor]], torch.Tensor, Any]:
     rows, columns = run.number(6, 10), run.number(8, 12)
-    matrices = [[run.random((rows, columns)) for _ in range(STEPS)] for _ in range(WORLD)]
-    q = run.random((columns, 2))
+    matrices = [[run.random((rows, columns), dtype) for _ in range(STEPS)] for _ in range(WORLD)]
+    q = run.random((columns, 2), dtype)
     inputs = [{"q": q, "matrices": each} for each in matrices]
     return matrices, q, run(drive, inputs, world=WORLD)
 
@@ -77,13 +82,19 @@ def _thin(run: Run) -> tuple[list[list[torch.Tensor]], torch.Tensor, Any]:
 )
 @in_part
 def check_means(run: Run) -> None:
-    """E: float64, three ranks, five steps."""
+    """E: float64, three ranks, five steps, two objects; then a mean of rank 1, and one of zeros."""
     matrices, q, result = _thin(run)
-    right = compressed.power(matrices, q).means
-    wrong = {why: compressed.power(matrices, q, slip).means for why, slip in KNOWN.items()}
+    right = OBJECTS * compressed.power(matrices, q).means
+    wrong = {why: OBJECTS * compressed.power(matrices, q, s).means for why, s in KNOWN.items()}
     for found in run.each(result.outputs):
-        run.steps(found["means"], right, "the mean of step {}", likely=wrong, terms=64)
         run.true(found["untouched"], "the gradient was changed", cause="put M into a new tensor")
+        run.true(found["first"], "the first Q was changed", cause="put each Q into a new tensor")
+        run.steps(found["means"], right, "the mean of step {}", likely=wrong, terms=64)
+    row = torch.zeros_like(matrices[0][0])
+    for what, filled in (("zeros", row), ("one row", row.index_fill(0, torch.tensor(1), 2.0))):
+        result = run(drive, {"q": q, "matrices": [filled]}, world=2)
+        for found in run.each(result.outputs):
+            run.close(found["means"][0], filled, f"the mean of matrices of {what}", terms=64)
 
 
 @check("the error is what this rank did not send", points=4, code="E")
@@ -93,8 +104,8 @@ def check_means(run: Run) -> None:
 def check_errors(run: Run) -> None:
     """E: after every step, on each rank by itself."""
     matrices, q, result = _thin(run)
-    right = compressed.power(matrices, q).errors
-    wrong = {why: compressed.power(matrices, q, slip).errors for why, slip in OF_ERRORS.items()}
+    right = OBJECTS * compressed.power(matrices, q).errors
+    wrong = {why: OBJECTS * compressed.power(matrices, q, s).errors for why, s in OF_ERRORS.items()}
     for rank, output in enumerate(run.each(result.outputs)):
         likely = {why: of_rank(steps, rank) for why, steps in wrong.items()}
         what = "the error after step {}"
@@ -104,13 +115,20 @@ def check_errors(run: Run) -> None:
 @check("two all-reduces of thin matrices in each step", points=3, code="B")
 @diagnosis("r·rows numbers, then r·columns")
 def check_bytes(run: Run) -> None:
-    """B: exact, over all steps."""
-    matrices, q, result = _thin(run)
+    """B: exact, over all steps; of matrices in two dtypes."""
+    for dtype in (torch.float64, torch.float32):
+        _compare_bytes(run, dtype)
+
+
+def _compare_bytes(run: Run, dtype: torch.dtype) -> None:
+    matrices, _, result = _thin(run, dtype)
+    size = dtype.itemsize
     rows, columns = matrices[0][0].shape
 
     def sent(*counts: int) -> list[int]:
+        times = OBJECTS * STEPS
         return [
-            STEPS * sum(wire_bytes("all_reduce", 8 * n, WORLD, rank, 8)[0] for n in counts)
+            times * sum(wire_bytes("all_reduce", size * n, WORLD, rank, size)[0] for n in counts)
             for rank in range(WORLD)
         ]
 
@@ -121,6 +139,7 @@ def check_bytes(run: Run) -> None:
         "Q is not averaged": sent(thin[0]),
         "whole matrices are reduced": sent(rows * columns),
         "whole matrices are reduced as well": sent(*thin, rows * columns),
-        "half as many: they were sent in float32": [n // 2 for n in sent(*thin)],
+        "they were sent in float32": [4 * n // size for n in sent(*thin)],
+        "they were sent in float64": [8 * n // size for n in sent(*thin)],
     }
-    run.bytes(result, sent(*thin), likely=likely)
+    run.bytes(result, sent(*thin), what=f"bytes sent in {dtype}", likely=likely)

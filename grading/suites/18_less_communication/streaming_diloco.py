@@ -54,30 +54,35 @@ def drive(
     learner: Any,
     group: Any,
     start: list[torch.Tensor],
-    targets: list[list[torch.Tensor]],
+    targets: list[workers.Targets],
     every: int,
 ) -> dict[str, Any]:
     """Trains this rank's replica with each delay; where in the ledger each step ended."""
     said = []
     for delay, keep in WAYS:
         parameters = [nn.Parameter(weight.clone()) for weight in start]
+        storages = [p.data_ptr() for p in parameters]
         made = learner.StreamingDiLoCo(
             INNER["AdamW"](parameters), group, every, OUTER["Nesterov"], FRAGMENTS, delay, keep
         )
         places, weights, under_way = [len(group.ledger.events)], [], []
+        untouched = True
         for step in targets:
-            workers.pull(parameters, step)
+            gradients = workers.pull(parameters, step)
             made.step()
+            untouched &= workers.unchanged(parameters, gradients)
             places.append(len(group.ledger.events))
             under_way.append(len(group.ledger.open_events()))
             weights.append([p.detach().clone() for p in parameters])
-        said.append({"weights": weights, "places": places, "open": under_way})
+        stayed = storages == [p.data_ptr() for p in parameters]
+        said.append({"weights": weights, "places": places, "open": under_way,
+                     "stayed": stayed, "untouched": untouched})  # fmt: skip
     return {"ways": said}
 
 
 # --- what they must bring back -------------------------------------------------------------------
-def _trained(run: Run) -> tuple[workers.Job, Any]:
-    given = workers.job(run, WORLD, steps=3 * EVERY + 1, every=EVERY)
+def _trained(run: Run, dtype: torch.dtype = torch.float64) -> tuple[workers.Job, Any]:
+    given = workers.job(run, WORLD, steps=3 * EVERY + 1, every=EVERY, dtype=dtype)
     inputs = [
         {"start": start, "targets": targets, "every": EVERY}
         for start, targets in zip(given.starts, given.targets, strict=True)
@@ -106,15 +111,24 @@ def check_weights(run: Run) -> None:
         for rank, output in enumerate(run.each(result.outputs)):
             likely = {why: of_rank(steps, rank) for why, steps in wrong.items()}
             what = f"the weights after step {{}}, with a delay of {delay} and keep = {keep}"
-            found = output["ways"][way]["weights"]
-            run.steps(found, of_rank(right, rank), what, likely=likely)
+            found = output["ways"][way]
+            run.steps(found["weights"], of_rank(right, rank), what, likely=likely)
+            cause = "somebody may hold them: write into them"
+            run.true(found["stayed"], "the parameters have moved to other memory", cause=cause)
+            run.true(found["untouched"], "`step` has changed the gradients of the parameters")
 
 
 @check("a fragment's bytes, in the steps in which it begins to meet", points=3, code="B")
 @diagnosis("2(N-1)/N times the bytes of the fragment, and nothing in other steps")
 def check_bytes(run: Run) -> None:
-    """B: exact, by step, from the ledger."""
-    _, result = _trained(run)
+    """B: exact, by step, from the ledger; of weights in two dtypes."""
+    for dtype in (torch.float64, torch.float32):
+        _compare_bytes(run, dtype)
+
+
+def _compare_bytes(run: Run, dtype: torch.dtype) -> None:
+    _, result = _trained(run, dtype)
+    size = dtype.itemsize
     for rank, found in enumerate(run.each(result.outputs)):
         for way, (delay, _) in enumerate(WAYS):
             steps = workers.sent_by_step(result.ledgers[rank], found["ways"][way]["places"])
@@ -125,16 +139,20 @@ def check_bytes(run: Run) -> None:
                     if (step - f * EVERY // len(FRAGMENTS)) % EVERY == 0
                 ]
                 counts = [n for fragment in begins for n in fragment]
-                fair = [sum(_sent(n, rank) for n in some) for some in (counts, [sum(counts)])]
+                ways = (counts, [sum(counts)])
+                fair = [sum(_sent(n, size, rank) for n in some) for some in ways]
                 every = [torch.Size(s).numel() for s in SHAPES]
                 if sent in fair:
                     continue
                 likely = {
-                    "all fragments meet at once": sum(_sent(n, rank) for n in every),
+                    "all fragments meet at once": sum(_sent(n, size, rank) for n in every),
                     "nothing is sent, although a fragment is due": 0 if counts else -1,
-                    "half as many: they were sent in float32": fair[0] // 2,
-                }
-                what = f"bytes sent in step {step}, with a delay of {delay}"
+                    "they were sent in float32: send them in their own dtype":
+                        4 * fair[0] // size,
+                    "they were sent in float64: send them in their own dtype":
+                        8 * fair[0] // size,
+                }  # fmt: skip
+                what = f"bytes sent in step {step} in {dtype}, with a delay of {delay}"
                 run.equal(sent, fair[0], what, likely=likely)
 
 
@@ -160,5 +178,5 @@ def check_order(run: Run) -> None:
                 run.equal(found > 0, bool(begins), what, likely=likely)
 
 
-def _sent(count: int, rank: int) -> int:
-    return wire_bytes("all_reduce", 8 * count, WORLD, rank, 8)[0]
+def _sent(count: int, itemsize: int, rank: int) -> int:
+    return wire_bytes("all_reduce", itemsize * count, WORLD, rank, itemsize)[0]

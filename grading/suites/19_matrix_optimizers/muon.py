@@ -33,13 +33,18 @@ EXERCISE = Exercise(
 )
 
 OPTIONS = {"lr": 0.05, "momentum": 0.9, "weight_decay": 0.2, "steps": 4}
+PLAIN = {"lr": 0.1, "momentum": 0.0, "weight_decay": 0.0, "steps": 3}
 UPDATES = 4
 Row = list[torch.Tensor | None]  # a gradient for each matrix
 
 
 # --- what runs on the rank -----------------------------------------------------------------------
+class Positions(nn.Embedding):
+    """An embedding of another name."""
+
+
 class Tower(nn.Module):
-    """Two blocks between an embedding and an output layer; vectors, a convolution, a tied weight.
+    """Two blocks between an embedding and an output layer; vectors, a convolution, tied weights.
 
     Args:
         tied: whether the output layer has the embedding's weight.
@@ -47,19 +52,21 @@ class Tower(nn.Module):
 
     def __init__(self, tied: bool) -> None:
         super().__init__()
+        self.reader = nn.Linear(6, 5, bias=False)
         self.tokens = nn.Embedding(11, 6)
-        self.places = nn.Embedding(5, 6)
+        self.places = Positions(5, 6)
         self.first = nn.Linear(6, 9)
         self.norm = nn.LayerNorm(9)
         self.patches = nn.Conv1d(2, 3, 4)
         self.second = nn.Linear(9, 6, bias=False)
         self.twin = nn.Linear(9, 6, bias=False)
         self.frozen = nn.Linear(6, 6)
-        self.output = nn.Linear(6, 11, bias=False)
+        self.output = nn.Sequential(nn.Linear(6, 11, bias=False))
         self.twin.weight = self.second.weight
+        self.reader.weight = self.places.weight
         self.frozen.requires_grad_(False)
         if tied:
-            self.output.weight = self.tokens.weight
+            self.output[0].weight = self.tokens.weight
 
 
 def drive_parameters(learner: Any, group: Any, tied: bool, ends: bool) -> list[list[str]]:
@@ -71,16 +78,22 @@ def drive_parameters(learner: Any, group: Any, tied: bool, ends: bool) -> list[l
 
 
 def drive(
-    learner: Any, group: Any, start: list[torch.Tensor], rows: list[Row], options: dict[str, Any]
-) -> dict[str, Any]:
+    learner: Any, group: Any, start: list[torch.Tensor], rows: list[Row], options: list[Any]
+) -> list[dict[str, Any]]:
+    """Makes an optimizer with each of the options, and then trains with one after the other."""
+    weights = [[nn.Parameter(w.clone()) for w in start] for _ in options]
+    made = [learner.Muon((w for w in ws), **o) for ws, o in zip(weights, options, strict=True)]
+    return [_train(optimizer, ws, rows) for optimizer, ws in zip(made, weights, strict=True)]
+
+
+def _train(optimizer: Any, weights: list[nn.Parameter], rows: list[Row]) -> dict[str, Any]:
     """Updates with the given gradients; the weights after each, and what else there is."""
-    weights = [nn.Parameter(w.clone()) for w in start]
     places = [w.data_ptr() for w in weights]
-    optimizer = learner.Muon((w for w in weights), **options)
+    buffers = [torch.zeros_like(w) for w in weights]  # gradients are written to the same memory
     history, untouched = [], True
     for row in rows:
-        for weight, gradient in zip(weights, row, strict=True):
-            weight.grad = None if gradient is None else gradient.clone()
+        for weight, buffer, gradient in zip(weights, buffers, row, strict=True):
+            weight.grad = None if gradient is None else buffer.copy_(gradient)
         optimizer.step()
         history.append([w.detach().clone() for w in weights])
         for weight, gradient in zip(weights, row, strict=True):
@@ -153,16 +166,21 @@ SLIPS = {
 }
 
 
-def _case(run: Run) -> tuple[list[torch.Tensor], list[Row], dict[str, Any]]:
-    """Hidden weights of three shapes; the second has no gradient in some steps."""
+def _case(run: Run) -> tuple[list[torch.Tensor], list[Row], list[dict[str, Any]]]:
+    """Hidden weights of three shapes; the second has no gradient in some steps, the third zeros.
+
+    Returns the weights, the gradients, and what came of PLAIN and of OPTIONS.
+    """
     small, large = run.number(3, 6), run.number(8, 13)
     start = [run.random(shape) for shape in ((small, large), (large, small), (small, small))]
     rows: list[Row] = []
     for number in range(UPDATES):
         row: Row = [run.random(w.shape) for w in start]
         row[1] = None if number in (0, 2) else row[1]
+        row[2] = torch.zeros(small, small).double() if number == 2 else row[2]
         rows.append(row)
-    return start, rows, run(drive, {"start": start, "rows": rows, "options": OPTIONS}).outputs[0]
+    given = {"start": start, "rows": rows, "options": [PLAIN, OPTIONS]}
+    return start, rows, run(drive, given).outputs[0]
 
 
 @check("matrices inside the network, and everything else", points=4, code="E")
@@ -176,14 +194,14 @@ def check_parameters(run: Run) -> None:
         for name in matrices:
             cause = {
                 "tokens.weight": "an embedding's rows belong to tokens",
-                "places.weight": "an embedding's rows belong to positions",
-                "output.weight": "the output layer is one of `ends`",
+                "reader.weight": "it is tied to places, and an embedding's rows belong to tokens",
+                "output.0.weight": "the output layer is one of `ends`",
                 "patches.weight": "a tensor of three dimensions is not a matrix",
             }.get(name, "it is frozen" if "frozen" in name else "it is a vector")
             run.true(name in inside, f"Muon was given {name}", cause=cause)
         run.equal(matrices, inside, "Muon's list")
-        tail = [] if tied else ["output.weight"]
-        wanted = ["tokens.weight", "places.weight", *vectors, *tail]
+        tail = [] if tied else ["output.0.weight"]
+        wanted = ["reader.weight", "tokens.weight", *vectors, *tail]
         run.equal(
             rest,
             wanted,
@@ -195,28 +213,30 @@ def check_parameters(run: Run) -> None:
             },
         )  # fmt: skip
     matrices, _ = run(drive_parameters, {"tied": False, "ends": False}).outputs[0]
-    run.equal(matrices, [*inside, "output.weight"], "Muon's list without `ends`")
+    run.equal(matrices, [*inside, "output.0.weight"], "Muon's list without `ends`")
 
 
 @check("the update, for wide, tall and square matrices", points=6, code="E")
 @diagnosis("the formulas of the task, in their order")
 def check_update(run: Run) -> None:
-    """E: four updates in float64, one matrix without a gradient in two of them."""
-    start, rows, found = _case(run)
-    wrong = {why: updated(start, rows, OPTIONS, how) for why, how in SLIPS.items()}
-    for step, wanted in enumerate(updated(start, rows, OPTIONS)):
-        for i, weight in enumerate(wanted):
-            got = found["history"][step][i]
-            likely = {why: other[step][i] for why, other in wrong.items()}
-            what = f"the weight of {tuple(weight.shape)} after {step + 1} steps"
-            run.close(got, weight, what, likely=likely, terms=200)
+    """E: four updates in float64 with two optimizers; a gradient that is None, and one of zeros."""
+    start, rows, both = _case(run)
+    known: tuple[dict[str, str], ...] = (SLIPS, {})
+    for found, options, slips in zip(both[::-1], (OPTIONS, PLAIN), known, strict=True):
+        wrong = {why: updated(start, rows, options, how) for why, how in slips.items()}
+        for step, wanted in enumerate(updated(start, rows, options)):
+            for i, weight in enumerate(wanted):
+                got = found["history"][step][i]
+                likely = {why: other[step][i] for why, other in wrong.items()}
+                what = f"the weight of {tuple(weight.shape)} after {step + 1} steps with {options}"
+                run.close(got, weight, what, likely=likely, terms=200)
 
 
 @check("one tensor of state for each matrix, and nothing else is changed", points=2, code="M")
 @diagnosis("keep only M, change weights in place, and do not change gradients")
 def check_state(run: Run) -> None:
     """M: elements kept between steps; gradients and places of weights."""
-    start, _, found = _case(run)
+    start, _, (_, found) = _case(run)
     cause = "write the direction to a new tensor"
     run.true(found["untouched"], "a gradient has changed", cause=cause)
     run.true(found["stayed"], "a weight has moved to other memory", cause="change it in place")

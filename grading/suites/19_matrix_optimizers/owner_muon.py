@@ -47,7 +47,12 @@ class Case(NamedTuple):
 
 # --- what runs on the ranks ----------------------------------------------------------------------
 def drive_owners(learner: Any, group: Any, questions: list[Any]) -> list[list[int]]:
-    """The owners of each list of shapes among so many parts."""
+    """The owners of each list of shapes among so many parts.
+
+    Processes that are started one by one hash a text each in their own way.
+    """
+    texts = (str, bytes)
+    learner.hash = lambda a: hash((group.index, a)) if isinstance(a, texts) else hash(a)
     return [list(learner.choose_owners(list(shapes), parts)) for shapes, parts in questions]
 
 
@@ -101,10 +106,10 @@ def in_two_rows(flat: torch.Tensor) -> torch.Tensor:
     return flat if len(flat) % 2 or not len(flat) else flat.view(2, -1)
 
 
-def _matrices(run: Run, count: int = 5) -> list[torch.Tensor]:
+def _matrices(run: Run, count: int = 5, dtype: torch.dtype = torch.float64) -> list[torch.Tensor]:
     """Hidden, of several shapes."""
     shapes = [(run.number(3, 7), run.number(4, 9)) for _ in range(count)]
-    return [run.random(shape) for shape in shapes]
+    return [run.random(shape, dtype) for shape in shapes]
 
 
 def _ran(run: Run, case: Case, steps: int = 5, lay: Lay = torch.Tensor.flatten) -> Any:
@@ -222,9 +227,9 @@ def check_balance(run: Run) -> None:
 @check("two all-to-alls, and no unnecessary elements", points=3, code="B")
 @diagnosis("send each piece only to its owner, and each result only to the rank that has the piece")
 def check_bytes(run: Run) -> None:
-    """B: calls and bytes of every rank, from the ledger."""
-    case = cut_each(_matrices(run), 3)
-    result = _compare(run, case)
+    """B: calls and bytes of every rank, from the ledger; in float32."""
+    case = cut_each(_matrices(run, dtype=torch.float32), 3)
+    result, size = _compare(run, case), 4
     owners = result.outputs[0]["owners"]
     wanted, everywhere = [], []
     for i in range(3):
@@ -232,10 +237,11 @@ def check_bytes(run: Run) -> None:
         own = [end - begin for begin, end in (r[i] for _, _, r in rows)]
         there = sum(c for c, (o, _, _) in zip(own, rows, strict=True) if o != i)
         back = sum(m.numel() - c for c, (o, m, _) in zip(own, rows, strict=True) if o == i)
-        wanted.append(8 * (there + back))
-        everywhere.append(8 * 2 * sum(own))  # to both others
+        wanted.append(size * (there + back))
+        everywhere.append(size * 2 * sum(own))  # to both others
     likely: dict[str, Any] = {
-        "every matrix was sent to every rank: only its owner needs it": everywhere
+        "float32 was sent in float64: send each piece in its own dtype": [2 * n for n in wanted],
+        "every matrix was sent to every rank: only its owner needs it": everywhere,
     }
     run.bytes(result, wanted, likely=likely)
     for ledger in run.each(result.ledgers):

@@ -114,7 +114,7 @@ def check_values(run: Run) -> None:
     _compare(run, whole.T.contiguous(), sizes, 0)
 
 
-@check("the shorter side cut, an empty part, a single rank, a single step", points=3, code="E")
+@check("the shorter side cut, an empty part, a single rank, one step or none", points=3, code="E")
 @diagnosis("the formula is the same, whichever side is longer")
 def check_shapes(run: Run) -> None:
     """E: a cut along the rows of a wide matrix, and what else there is."""
@@ -123,6 +123,7 @@ def check_shapes(run: Run) -> None:
     _compare(run, whole, sizes, 0, terms=2000)
     _compare(run, whole.T.contiguous(), [5, 0, 7], 0)
     _compare(run, whole, [12], 1, steps=1)
+    _compare(run, whole, [12], 1, steps=0)
     for result in run.results:
         for found in run.each(result.outputs):
             cause = "what is computed are new tensors"
@@ -144,18 +145,18 @@ def check_zeros(run: Run) -> None:
 @check("one number, and then a Gram matrix in each step", points=3, code="B")
 @diagnosis("reduce X·Xᵀ of the side that is not cut; gather nothing")
 def check_bytes(run: Run) -> None:
-    """B: calls and bytes of each rank, for both dimensions."""
+    """B: calls and bytes of each rank, for both dimensions and two dtypes."""
     whole = run.random((4, 15))
-    for dim, matrix in ((1, whole), (0, whole.T.contiguous())):
-        result = _compare(run, matrix, [5, 5, 5], dim)
+    for dim, matrix in ((1, whole), (0, whole.T.contiguous().float())):
+        result, size = _compare(run, matrix, [5, 5, 5], dim, terms=2000), matrix.itemsize
         for ledger in run.each(result.ledgers):
             calls = [(event.op, event.payload) for event in ledger.calls()]
             run.equal(
                 sorted(calls),
-                [("all_reduce", 8), *[("all_reduce", 8 * 16)] * 5],
-                "the list of collectives, with their bytes,",
+                [("all_reduce", size), *[("all_reduce", size * 16)] * 5],
+                f"the list of collectives, with their bytes, for a part in {matrix.dtype},",
                 likely={
                     "this is the Gram matrix of the side that is cut: use the other one":
-                        [("all_reduce", 8), *[("all_reduce", 8 * 225)] * 5],
+                        [("all_reduce", size), *[("all_reduce", size * 225)] * 5],
                 }
             )  # fmt: skip
