@@ -132,6 +132,17 @@ WRONG = [
 -        self.gather()
 +        pass
 '''),
+    Wrong("nothing_used_nothing_sent", ["one whose block used no weight takes part with zeros"], '''
+         self.free()  # first: the flat gradient takes its place
++        if all(weight.grad is None for weight in self.weights):
++            return
+'''),
+    Wrong("only_a_backward_frees", ["free them in `after_forward`, under no_grad, too"], '''
+         # BEGIN SOLUTION: after forward
+-        self.free()
++        if torch.is_grad_enabled():
++            self.free()
+'''),
     Wrong("own_gradient", ["this rank's own gradient: nothing was reduced"], '''
 -        reduce_scatter(mean, flat, self.group, "avg")
 +        mean.copy_(flat.chunk(self.group.size)[self.group.index])

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch.nn.functional import linear, pad
 
-from course_lib.grade.suite import Exercise, Run, check, diagnosis, in_part
+from course_lib.grade.suite import Exercise, Run, because, check, diagnosis, in_part
 from course_lib.trace.memory import LiveMemory
 
 EXERCISE = Exercise(
@@ -46,12 +46,18 @@ COPIES = (
     "make only one"
 )
 LATER = "weights or gradients of earlier units are still there: free both in `after_backward`"
+IDLE = (
+    "Each backward needs every rank: one whose block used no weight takes part with zeros, since "
+    "the others wait for it."
+)
 Weights = list[list[torch.Tensor]]  # of each unit, in order
 
 
 # --- what runs on the ranks ----------------------------------------------------------------------
 def tied(x: torch.Tensor, *weights: torch.Tensor) -> torch.Tensor:
-    """A residual block: its matrix is used twice, its last weight never."""
+    """A residual block: its matrix is used twice, its last weight never; none for zeros."""
+    if not x.any():
+        return x
     matrix, bias, scale = weights[:3]
     return x + (torch.tanh(linear(x, matrix, bias)) @ matrix) * scale
 
@@ -122,6 +128,7 @@ def drive(
         found[name] = [unit.shard.detach().clone() for unit in units]
     with torch.no_grad():
         found["output"] = _through(units, xs[0])
+    found["left"] = sum(w.untyped_storage().nbytes() for unit in units for w in unit.weights)
     return found
 
 
@@ -164,7 +171,8 @@ class Reference:
     def own(self, rank: int, number: int) -> Weights:
         """The gradients of one rank's loss on its data `number`, by unit."""
         given = self.inputs[rank]
-        loss = (self.forward(given["xs"][number]) * given["slopes"]).sum()
+        x = given["xs"][number].clone().requires_grad_()  # a loss may depend on no weight
+        loss = (self.forward(x) * given["slopes"]).sum()
         return [
             list(torch.autograd.grad(loss, own, retain_graph=True, materialize_grads=True))
             for own in self.weights
@@ -198,7 +206,10 @@ def _trained(run: Run, world: int) -> Iterator[tuple[Reference, int, dict[str, A
         }
         for _ in range(world)
     ]
-    result, whole = run(drive, inputs, world=world), sum(w.numel() for w in weights[0])
+    if world > 1:
+        inputs[-1]["xs"][1].zero_()  # the last rank's second forward uses no weight
+    with because(deadlock=f"{{}} {IDLE}"):
+        result, whole = run(drive, inputs, world=world), sum(w.numel() for w in weights[0])
     for rank, found in enumerate(run.each(result.outputs)):
         likely = {
             "every rank keeps the whole unit: DDP in disguise": [-(-whole // world) * world] * 2
@@ -259,6 +270,8 @@ def check_steps(run: Run) -> None:
                 run.close(found[name], ref.shards(ref.weights, rank), what)
             output = ref.forward(ref.inputs[rank]["xs"][0]).detach()
             run.close(found["output"], output, "the output of an evaluation")
+            cause = "no backward comes after it: free them in `after_forward`, under no_grad, too"
+            run.at_most(found["left"], 0, "bytes of weights after an evaluation", cause=cause)
 
 
 def _stack(run: Run) -> tuple[Any, int, int]:
