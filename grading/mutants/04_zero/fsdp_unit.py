@@ -178,6 +178,13 @@ WRONG = [
 -                view.copy_(weight.grad)
 +            view.copy_(weight.grad.detach())
 '''),
+    Wrong("wider_than_the_gradient", ["it was converted to a wider dtype before it was sent"], '''
+-        mean = torch.empty_like(self.shard)
+-        reduce_scatter(mean, flat, self.group, "avg")
++        mean = torch.empty_like(self.shard, dtype=torch.float64)
++        reduce_scatter(mean, flat.double(), self.group, "avg")
++        mean = mean.to(self.shard.dtype)
+'''),
     Wrong("weights_keep_their_gradient", ["the first one is counted twice: a weight has kept its `grad`", "gradients of earlier units are still there"], '''
 -            weight.grad = None
 '''),

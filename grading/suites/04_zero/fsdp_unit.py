@@ -11,6 +11,7 @@ from torch.nn.functional import linear, pad
 
 from course_lib.grade.suite import Exercise, Run, because, check, diagnosis, in_part
 from course_lib.trace.memory import LiveMemory
+from grading.references.data_parallel.training import only_bf16
 
 EXERCISE = Exercise(
     title="One FSDP unit: gather, compute, free",
@@ -35,7 +36,7 @@ EXERCISE = Exercise(
 STEPPERS = {"SGD": (torch.optim.SGD, {"lr": 0.1, "momentum": 0.9}),
             "AdamW": (torch.optim.AdamW, {"lr": 0.01})}  # fmt: skip
 STEPS = 3
-UNITS, WIDTH = 6, 72  # of the stack whose memory and bytes are measured
+UNITS, WIDTH = 6, 144  # of the stack whose memory and bytes are measured, in bf16
 NEVER = "the weights are never freed: shrink the storage of `full` to 0"
 EARLIER = (
     "the weights of earlier units are still there: shrink the storage in `after_forward`, "
@@ -198,7 +199,7 @@ def _trained(run: Run, world: int) -> Iterator[tuple[Reference, int, dict[str, A
     rows, width, inner = run.number(2, 4), 2 * run.number(2, 4) + 1, run.number(3, 7)
     shapes = [(inner, width), (inner,), (width,), (3,)]
     weights = [[run.random(shape) * 0.5 for shape in shapes] for _ in range(2)]
-    inputs = [
+    inputs: list[dict[str, Any]] = [
         {
             "weights": weights,
             "xs": [run.random((rows, width)) for _ in range(STEPS)],
@@ -276,13 +277,16 @@ def check_steps(run: Run) -> None:
 
 def _stack(run: Run) -> tuple[Any, int, int]:
     """The measured stack on 4 ranks, the bytes of one unit, and those of a rank's shards."""
-    weights = [
-        [run.random((WIDTH, WIDTH)), run.random((WIDTH, WIDTH)), run.random(WIDTH)]
-        for _ in range(UNITS)
-    ]
+    shapes = [(WIDTH, WIDTH), (WIDTH, WIDTH), (WIDTH,)]
+    weights = [[run.random(shape, torch.bfloat16) for shape in shapes] for _ in range(UNITS)]
     unit = sum(weight.nbytes for weight in weights[0])
     share = UNITS * unit // 4
-    inputs = {"weights": weights, "x": run.random((1, WIDTH)), "size": unit, "share": share}
+    inputs = {
+        "weights": weights,
+        "x": run.random((1, WIDTH), torch.bfloat16),
+        "size": unit,
+        "share": share,
+    }
     return run(drive_stack, inputs, world=4), unit, share
 
 
@@ -291,6 +295,8 @@ def _stack(run: Run) -> tuple[Any, int, int]:
 def check_bytes(run: Run) -> None:
     """B: exact, from the ledger, by operation and in all."""
     result, unit, _ = _stack(run)
+    for ledger in run.each(result.ledgers):
+        only_bf16(run, ledger.calls())
     once = UNITS * unit * 3 // 4
     likely = {
         "the weights are not gathered again for the backward: were they ever freed?": once,
