@@ -253,6 +253,20 @@ WRONG = [
 +            if number:
 +                self.under_way[-1].wait()
 '''),
+    Wrong("wider_than_bf16", ["bfloat16 of `gain` was sent in a dtype of 2 times its width"], '''
+-            work = all_reduce(self.flats[number], self.group, "avg", async_op=True)
+-            self.under_way.append(work)
++            flat = self.flats[number]
++            wide = flat.float() if flat.dtype == torch.bfloat16 else flat
++            work = all_reduce(wide, self.group, "avg", async_op=True)
++            self.under_way.append((work, flat, wide))
+@@
+-        for work in self.under_way:
++        for work, flat, wide in self.under_way:
+@@
+             work.wait()
++            flat.copy_(wide)
+'''),
     Wrong("keeps_old_works", ["the number of Works that are still there", "they pile up"], '''
 -        for work in self.under_way:
 -            work.wait()

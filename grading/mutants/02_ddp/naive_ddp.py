@@ -181,6 +181,12 @@ WRONG = [
 -            all_reduce(parameter.grad, self.group, "avg")
 +        pass
 '''),
+    Wrong("wider_than_the_gradient", ["it was converted to a wider dtype before it was sent"], '''
+-            all_reduce(parameter.grad, self.group, "avg")
++            wide = parameter.grad.double()
++            all_reduce(wide, self.group, "avg")
++            parameter.grad.copy_(wide)
+'''),
     Wrong("works_on_a_copy", ["average the gradients before the step"], '''
 -            all_reduce(parameter.grad, self.group, "avg")
 +            all_reduce(parameter.grad.clone(), self.group, "avg")

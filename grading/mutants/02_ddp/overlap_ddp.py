@@ -246,6 +246,11 @@ WRONG = [
 +            self._under_way.pop().wait()
 +        self._under_way.append(all_reduce(parameter.grad, self.group, "avg", async_op=True))
 '''),
+    Wrong("waits_in_the_last_hook", ["all-reduces were waited for inside the backward"], '''
+         self._under_way.append(work)
++        if len(self._under_way) == sum(p.requires_grad for p in self.module.parameters()):
++            self.wait()
+'''),
     Wrong("waits_in_the_hook", ["were waited for inside the backward"], '''
 -        self._under_way: list[Work] = []
 +        self._under_way = []
@@ -258,6 +263,19 @@ WRONG = [
 -            work.wait()
 -        self._under_way.clear()
 +        pass
+'''),
+    Wrong("wider_than_the_gradient", ["it was converted to a wider dtype before it was sent"], '''
+-        work = all_reduce(parameter.grad, self.group, "avg", async_op=True)
+-        self._under_way.append(work)
++        wide = parameter.grad.double()
++        work = all_reduce(wide, self.group, "avg", async_op=True)
++        self._under_way.append((work, parameter.grad, wide))
+@@
+-        for work in self._under_way:
++        for work, grad, wide in self._under_way:
+@@
+             work.wait()
++            grad.copy_(wide)
 '''),
     Wrong("works_on_a_copy", ["this is the rank's own gradient"], '''
 -        self._under_way: list[Work] = []

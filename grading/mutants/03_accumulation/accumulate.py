@@ -179,6 +179,18 @@ WRONG = [
 -            (loss * group.size).backward()  # the model's average divides by it again
 +            (loss * 2).backward()  # the model's average divides by it again
 '''),
+    Wrong("trains_the_model", ["the caller has chosen it: leave it"], '''
+     window = list(islice(micro, k))
++    model.train()
+'''),
+    Wrong("turns_targets_into_minus_100", ["tokens or targets of the micro-batches were changed"], '''
+-    counted = torch.tensor(sum(int((targets != ignore_index).sum()) for _, targets in window))
++    for _, targets in window:
++        targets[targets == ignore_index] = -100
++    counted = torch.tensor(sum(int((targets != -100).sum()) for _, targets in window))
+@@
+-                ignore_index=ignore_index,
+'''),
     Wrong("window_of_k_minus_1", ["than k was taken"], '''
 -    window = list(islice(micro, k))
 +    window = list(islice(micro, max(1, k - 1)))

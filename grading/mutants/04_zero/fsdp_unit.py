@@ -132,6 +132,17 @@ WRONG = [
 -        self.gather()
 +        pass
 '''),
+    Wrong("nothing_used_nothing_sent", ["one whose block used no weight takes part with zeros"], '''
+         self.free()  # first: the flat gradient takes its place
++        if all(weight.grad is None for weight in self.weights):
++            return
+'''),
+    Wrong("only_a_backward_frees", ["free them in `after_forward`, under no_grad, too"], '''
+         # BEGIN SOLUTION: after forward
+-        self.free()
++        if torch.is_grad_enabled():
++            self.free()
+'''),
     Wrong("own_gradient", ["this rank's own gradient: nothing was reduced"], '''
 -        reduce_scatter(mean, flat, self.group, "avg")
 +        mean.copy_(flat.chunk(self.group.size)[self.group.index])
@@ -166,6 +177,13 @@ WRONG = [
 -            if weight.grad is not None:
 -                view.copy_(weight.grad)
 +            view.copy_(weight.grad.detach())
+'''),
+    Wrong("wider_than_the_gradient", ["it was converted to a wider dtype before it was sent"], '''
+-        mean = torch.empty_like(self.shard)
+-        reduce_scatter(mean, flat, self.group, "avg")
++        mean = torch.empty_like(self.shard, dtype=torch.float64)
++        reduce_scatter(mean, flat.double(), self.group, "avg")
++        mean = mean.to(self.shard.dtype)
 '''),
     Wrong("weights_keep_their_gradient", ["the first one is counted twice: a weight has kept its `grad`", "gradients of earlier units are still there"], '''
 -            weight.grad = None

@@ -61,6 +61,15 @@ WRONG = [
 -        reduce_scatter(mean, padded(gradient, self.shard.size), self.shard, "avg")
 +        reduce_scatter(mean, padded(gradient, self.shard.size), self.shard)
 '''),
+    Wrong("wider_than_the_gradient", ["it was converted to a wider dtype before it was sent"], '''
+-        mean = torch.empty_like(self.weights)
+-        reduce_scatter(mean, padded(gradient, self.shard.size), self.shard, "avg")
++        mean = torch.empty_like(self.weights, dtype=torch.float64)
++        reduce_scatter(mean, padded(gradient.double(), self.shard.size), self.shard, "avg")
+@@
+         all_reduce(mean, self.replica, "avg")
++        mean = mean.to(self.weights.dtype)
+'''),
     Wrong("whole_gradient_between_nodes", ["the whole gradient goes between the nodes: reduce-scatter over `shard` first"], '''
 -        reduce_scatter(mean, padded(gradient, self.shard.size), self.shard, "avg")
 -        all_reduce(mean, self.replica, "avg")

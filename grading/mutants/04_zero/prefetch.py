@@ -93,6 +93,11 @@ WRONG = [
 -        last.free()
 +        unit.free()
 '''),
+    Wrong("keeps_what_comes_after_the_next", ["unit a is launched, but it is in flight already"], '''
+         for old in flight:
+-            if old not in wanted:
++            if old not in (wanted if limit > 1 else order[place : place + 2]):
+'''),
     Wrong("last_one_stays", ["what is in flight in the end"], '''
 -    flight: list[AnyUnit] = []
 +    flight = []

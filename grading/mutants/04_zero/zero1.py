@@ -131,6 +131,11 @@ WRONG = [
          self.inner.step()
 +        self.whole = [torch.zeros_like(flat) for _, flat in self.flats]
 '''),
+    Wrong("wider_than_the_gradient", ["it was converted to a wider dtype before it was sent"], '''
+-            shard.grad = ring_reduce_scatter(full, self.group, "avg")
++            wide = ring_reduce_scatter(full.double(), self.group, "avg")
++            shard.grad = wide.to(flat.dtype)
+'''),
     Wrong("shard_is_a_clone", ["does not share memory with the parameters"], '''
 -        shard = nn.Parameter(flat.view(self.group.size, -1)[self.group.index])
 +        shard = nn.Parameter(flat.view(self.group.size, -1)[self.group.index].clone())

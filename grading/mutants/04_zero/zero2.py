@@ -92,6 +92,10 @@ WRONG = [
 -            bucket.shard.grad = mine.clone()
 +            bucket.shard.grad = mine
 '''),
+    Wrong("wider_than_the_gradient", ["it was converted to a wider dtype before it was sent"], '''
+-        mine = ring_reduce_scatter(bucket.full, self.group, "avg")
++        mine = ring_reduce_scatter(bucket.full.double(), self.group, "avg").to(bucket.flat.dtype)
+'''),
     Wrong("waits_for_unused", ["a parameter that no rank uses"], '''
 -            if bucket.full is not None:
 +            if bucket.full is not None and not bucket.missing:

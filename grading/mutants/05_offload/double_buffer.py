@@ -26,6 +26,10 @@ WRONG = [
 -            yield here[0].weights
 +            yield [w.float().to(w.dtype) for w in here[0].weights]
 '''),
+    Wrong("clones_of_weights", ["a copy of a layer takes room for a third one"], '''
+-            yield here[0].weights
++            yield [weight.clone() for weight in here[0].weights]
+'''),
     Wrong("empty_list", ["IndexError"], '''
 -    here = [pool.fetch(layer) for layer in layers[:1]]
 +    here = [pool.fetch(layers[0])]

@@ -37,6 +37,13 @@ WRONG = [
 -        for work in works:
 +        for work in works[:-1]:
 '''),
+    Wrong("wider_than_the_product", ["it was converted to a wider dtype before it was sent"], '''
+-            part = multiply(piece, weight)
++            part = multiply(piece, weight).double()
+@@
+-        return torch.cat(parts)
++        return torch.cat(parts).to(x.dtype)
+'''),
     Wrong("backward_sums", ["N times too large"], '''
          x, weight = ctx.saved_tensors
 +        grad = grad.clone()

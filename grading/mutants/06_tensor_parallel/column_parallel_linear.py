@@ -374,6 +374,10 @@ WRONG = [
 +            own = full.bias.tensor_split(group.size)[group.index]
 +            self.bias = nn.Parameter(own)
 '''),
+    Wrong("zeros_for_no_bias", ["the full layer has none", "this one's must be None"], '''
+-        self.bias = None
++        self.bias = nn.Parameter(self.weight.detach().new_zeros(len(self.weight)))
+'''),
     Wrong("sums_twice", ["summed twice", "one all-reduce is enough"], '''
 -        self.weight = nn.Parameter(  # mutate: same
 -            full.weight.tensor_split(group.size)[group.index].clone()  # a view would keep it all

@@ -52,6 +52,13 @@ WRONG = [
 -        return total, None
 +        return total.to(grad.dtype), None
 '''),
+    Wrong("group_on_the_class", ["another group was used in between: keep the group on `ctx`"], '''
+-        ctx.group = group
++        F.group = group
+@@
+-        all_reduce(total, ctx.group)
++        all_reduce(total, F.group)
+'''),
     Wrong("g_leaves_the_graph", ["the output does not depend on the input in the autograd graph"], '''
 -    return G.apply(tensor, group)
 +    total = tensor.detach().clone()

@@ -215,6 +215,10 @@ WRONG = [
 -        softmax = exponentials.div_(total.unsqueeze(-1))
 +        softmax = logits_part.softmax(-1)
 '''),
+    Wrong("small_number_in_the_log", ["1e-06 was added to the sum of the exponentials"], '''
+-        return total.log() - target
++        return (total + 1e-6).log() - target
+'''),
     Wrong("sum_averaged", ["the sum of the exponentials is averaged"], '''
 -        all_reduce(total, group)
 +        all_reduce(total, group, "avg")

@@ -31,6 +31,18 @@ WRONG = [
 -    for box in sorted({box for theirs in everyone for box in theirs}):  # mutate: same
 +    for box in dict.fromkeys(boxes + sum(everyone, [])):
 '''),
+    Wrong("counts_bytes_that_were_left", ["the largest file"], '''
+     boxes = [json.dumps(piece.about()) for piece in pieces]
++    names = [path / f"rank-{index}.bin" for index in range(group.size)]
++    left = [name.stat().st_size if name.exists() else 0 for name in names]
+@@
+-    load, writer = [0] * group.size, {}  # mutate: same
++    load, writer = left, {}
+'''),
+    Wrong("counts_bytes_of_the_save_before", ["the largest file"], '''
+-    load, writer = [0] * group.size, {}  # mutate: same
++    load, writer = save_sharded.__dict__.setdefault("load", [0] * group.size), {}
+'''),
     Wrong("everything_in_memory", ["copies of many pieces are in memory at once"], '''
      with open(path / name, "wb") as file:
 +        data = b""

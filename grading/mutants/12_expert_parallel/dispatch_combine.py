@@ -481,6 +481,16 @@ WRONG = [
 +    home_SD = exchange_in_group(as_it_came_RD, going, coming, group)
 +    choices_SD = home_SD[order.argsort()]
 '''),
+    Wrong("route_in_a_global", ["with another dispatch before combine"], '''
+-    return rows_RD[by_expert], coming_NO.sum(0).tolist(), Route(order, going, coming, by_expert)
++    global last
++    last = Route(order, going, coming, by_expert)
++    return rows_RD[by_expert], coming_NO.sum(0).tolist(), last
+@@
+-    as_it_came_RD = rows_RD[route.by_expert.argsort()]
++    route = last
++    as_it_came_RD = rows_RD[route.by_expert.argsort()]
+'''),
     Wrong("rows_by_sender", ["the rows arrive ordered by sender"], '''
  from course_lib.comm import Group, all_to_all, exchange_in_group
 +from typing import Any

@@ -137,6 +137,13 @@ WRONG = [
 +                parameter.grad = torch.zeros_like(parameter)
 +            all_reduce(parameter.grad, world, "avg")
 '''),
+    Wrong("wider_than_the_gradient", ["it was converted to a wider dtype before it was sent"], '''
+-                all_reduce(parameter.grad, group)  # mutate: same
+-                parameter.grad.div_(world.size)
++                wide = parameter.grad.double()
++                all_reduce(wide, group)
++                parameter.grad.copy_(wide / world.size)
+'''),
     Wrong("weights_averaged", ["this is the rank", "nothing"], '''
 -    for parameters, group in ((experts, replicas), (others, world)):
 -        for parameter in parameters:

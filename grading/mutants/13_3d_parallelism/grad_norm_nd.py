@@ -13,6 +13,11 @@ WRONG = [
 -            squares += parameter.grad.double().square().sum() / copies
 +            squares += parameter.grad.double().square().sum()
 '''),
+    Wrong("a_number_has_no_norm", ["a gradient without dims is left out"], '''
+     for parameter, same_on, ends in parts:
+-        if parameter.grad is not None:
++        if parameter.grad is not None and parameter.grad.dim():
+'''),
     Wrong("all_squares_travel", ["more than a number was sent"], '''
 -    all_reduce(squares, mesh.world)
 +    both = torch.stack([squares, squares])

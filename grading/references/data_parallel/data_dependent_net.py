@@ -25,14 +25,15 @@ Values = dict[str, torch.Tensor]
 
 
 class Net(nn.Module):
-    """Four layers, a tied table, a frozen vector, and a float32 gain beside them.
+    """Four layers, a tied table, a frozen vector, and a gain of a narrower dtype beside them.
 
     Args:
         seed: of all its numbers.
         width: of the layers.
+        dtype: of the gain.
     """
 
-    def __init__(self, seed: int, width: int) -> None:
+    def __init__(self, seed: int, width: int, dtype: torch.dtype = torch.float32) -> None:
         super().__init__()
         draw = torch.Generator().manual_seed(seed)
 
@@ -40,7 +41,7 @@ class Net(nn.Module):
             return torch.randn(shape, generator=draw, dtype=torch.float64) / width**0.5
 
         self.table = nn.Parameter(random(width + 2, width))
-        self.shift, self.gain = nn.Parameter(random(width)), nn.Parameter(1 + random(3).float())
+        self.shift, self.gain = nn.Parameter(random(width)), nn.Parameter((1 + random(3)).to(dtype))
         self.frozen = nn.Parameter(1 + random(width), requires_grad=False)
         for layer in LAYERS:
             setattr(self, layer, nn.Parameter(random(width, width)))

@@ -19,12 +19,13 @@ class Net(nn.Module):
     Args:
         seed: of all its numbers.
         width: size of the inputs and of the layers.
+        dtype: of all its floats.
     """
 
     shift: torch.Tensor
     mask: torch.Tensor
 
-    def __init__(self, seed: int, width: int) -> None:
+    def __init__(self, seed: int, width: int, dtype: torch.dtype = torch.float64) -> None:
         super().__init__()
         draw = torch.Generator().manual_seed(seed)
 
@@ -42,6 +43,7 @@ class Net(nn.Module):
         self.register_buffer("shift", random(width))
         self.register_buffer("count", torch.tensor(seed))
         self.register_buffer("mask", random(width + 1) > -0.2, persistent=False)
+        self.to(dtype)
 
     def forward(self, x_BW: torch.Tensor) -> torch.Tensor:
         """One number for each row of the inputs."""

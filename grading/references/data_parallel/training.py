@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from course_lib.grade.suite import Run, because
+from course_lib.trace import Event
 from grading.references.data_parallel import replicas
 from grading.references.data_parallel.replicas import Batch, Net, Values
 
@@ -19,9 +20,9 @@ ROWS = 6  # of a batch, on each rank
 class Training:
     """One run of a driver that trains replicas, and the inputs that it had.
 
-    The driver is given `seed`, `width`, `batches` and `parts`, and returns for each optimizer the
-    `gradients` and `weights` that `replicas.train` returns, and `start`, the state of the wrapped
-    replica.
+    The driver is given `seed`, `width`, `dtype`, `batches` and `parts`, and returns for each
+    optimizer the `gradients` and `weights` that `replicas.train` returns, and `start`, the state of
+    the wrapped replica.
 
     Args:
         run: of the check.
@@ -29,6 +30,7 @@ class Training:
         world: ranks.
         parts: groups of ranks that train together; () for one of all.
         reason: why it is likely to end in a deadlock, if it does.
+        dtype: of the replicas and the data.
     """
 
     def __init__(
@@ -38,18 +40,20 @@ class Training:
         world: int,
         parts: Sequence[Sequence[int]] = (),
         reason: str = "",
+        dtype: torch.dtype = torch.float64,
     ) -> None:
-        self.run, self.world = run, world
+        self.run, self.world, self.dtype = run, world, dtype
         self.groups = parts or (tuple(range(world)),)
         self.width = run.number(3, 6)
         self.batches = [
-            [(run.random((ROWS, self.width)), run.random(ROWS)) for _ in range(STEPS)]
+            [(run.random((ROWS, self.width), dtype), run.random(ROWS, dtype)) for _ in range(STEPS)]
             for _ in range(world)
         ]
         inputs = [
             {
                 "seed": SEEDS[rank],
                 "width": self.width,
+                "dtype": dtype,
                 "batches": self.batches[rank],
                 "parts": parts,
             }
@@ -60,7 +64,7 @@ class Training:
 
     def net(self, rank: int) -> Net:
         """The replica that the rank began with."""
-        return Net(SEEDS[rank], self.width)
+        return Net(SEEDS[rank], self.width, self.dtype)
 
     def steps(self, members: Sequence[int]) -> list[list[Batch]]:
         """For each step, the batches of these ranks."""
@@ -147,6 +151,14 @@ class Training:
                         "trained with the sum of the gradients: divide by the group's size": total,
                         "trained with this rank's own gradients": alone,
                     })  # fmt: skip
+
+
+def only_bf16(run: Run, calls: Sequence[Event], rank: int | None = None) -> None:
+    """Fails if a rank has converted bf16 before it was sent; `calls` are its calls."""
+    widest = max((event.item for event in calls), default=0)
+    what = "bytes of an element on the wire, where all tensors are bf16"
+    cause = "it was converted to a wider dtype before it was sent: send it as it is"
+    run.at_most(widest, torch.bfloat16.itemsize, what, rank=rank, cause=cause)
 
 
 def scaled(tensors: Values, factor: float) -> Values:

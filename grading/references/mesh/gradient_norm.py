@@ -155,6 +155,9 @@ class Layout:
                 "copies are divided by the square of their number": self._sum(
                     every, lambda p: once(p) ** 2
                 ),
+                "a gradient without dims is left out": self._sum(
+                    every, lambda p: once(p) * (p.grad is not None and p.grad.dim() > 0)
+                ),
             }.items()
         }
 

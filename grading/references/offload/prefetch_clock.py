@@ -44,6 +44,7 @@ class Pool:
         self._copies = copies
         self.clock = self._link = 0
         self.here: list[Copy] = []
+        self.elsewhere: list[int] = []
         self.notes: list[str] = []
 
     def fetch(self, layer: Layer) -> Copy:
@@ -55,6 +56,12 @@ class Pool:
         self._link = max(self._link, self.clock) + self._copies[number]
         self.here.append(Copy(self, number, layer, self._link))
         return self.here[-1]
+
+    def look(self, number: int, weights: list[torch.Tensor]) -> None:
+        """Notes in `elsewhere` the layer whose weights are not in the room of a copy."""
+        given = {tensor.untyped_storage().data_ptr() for tensor in weights}
+        room = {t.untyped_storage().data_ptr() for copy in self.here for t in copy.weights}
+        self.elsewhere += [] if given <= room else [number]
 
     def free(self, copy: Copy) -> None:
         """Gives the room back."""

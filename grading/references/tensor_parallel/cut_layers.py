@@ -283,6 +283,8 @@ def check_memory(run: Run, case: Case, wanted: dict[str, Any]) -> None:
             "the whole weight is alive: a view keeps all of its storage, and a reference to "
             "`full` keeps it as well"
         )
+    if case.full[1] is None and case.found["values"]["bias"] is not None:
+        cause = "the full layer has no bias: this one's must be None"
     what = f"bytes held {case.what}, {full:,} in all,"
     run.at_most(case.found["held"], own, what, rank=case.rank, cause=cause)
 

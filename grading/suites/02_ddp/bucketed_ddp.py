@@ -46,6 +46,7 @@ def drive(
     group: Any,
     seed: int,
     width: int,
+    gain: torch.dtype,
     batches: list[Batch],
     routes: list[str],
     parts: list[list[int]],
@@ -53,7 +54,8 @@ def drive(
 ) -> dict[str, Any]:
     """Trains with each optimizer; one step for each batch."""
     group = group.split(parts, "dp") if parts else group
-    return {name: _train(learner, group, Net(seed, width), name, batches, routes) for name in names}
+    nets = {name: Net(seed, width, gain) for name in names}
+    return {name: _train(learner, group, nets[name], name, batches, routes) for name in names}
 
 
 def _train(
@@ -114,6 +116,7 @@ class Training:
         routes: for each rank, its route in each step.
         members: global ranks that train together; each other rank trains alone.
         names: optimizers.
+        gain: dtype of the net's gain.
     """
 
     def __init__(
@@ -122,8 +125,9 @@ class Training:
         routes: Sequence[Sequence[str]],
         members: Sequence[int] = (),
         names: Sequence[str] = OPTIMIZERS,
+        gain: torch.dtype = torch.float32,
     ) -> None:
-        world, self.names = len(routes), list(names)
+        world, self.names, self.gain = len(routes), list(names), gain
         self.run, self.routes, self.members = run, routes, list(members) or list(range(world))
         others = [[rank] for rank in range(world) if rank not in self.members]
         self.seed, self.width = run.number(0, 1000), run.number(3, 6)
@@ -131,7 +135,7 @@ class Training:
             [(run.random((5, self.width + 2)), run.random((5, self.width + 5))) for _ in routes[0]]
             for _ in range(world)
         ]
-        same = {"seed": self.seed, "width": self.width, "names": self.names,
+        same = {"seed": self.seed, "width": self.width, "gain": gain, "names": self.names,
                 "parts": [self.members, *others] if others else []}  # fmt: skip
         inputs = [
             {**same, "batches": mine, "routes": list(route)}
@@ -149,7 +153,7 @@ class Training:
     def reference(self, name: str) -> Any:
         """What one process makes of the members' batches."""
         return data_dependent_net.one_process(
-            Net(self.seed, self.width),
+            Net(self.seed, self.width, self.gain),
             name,
             [self.batches[rank] for rank in self.members],
             [self.routes[rank] for rank in self.members],
@@ -157,7 +161,7 @@ class Training:
 
     def sizes(self) -> list[int]:
         """Bytes of each bucket."""
-        net = Net(self.seed, self.width)
+        net = Net(self.seed, self.width, self.gain)
         return [sum(net.get_parameter(name).nbytes for name in bucket) for bucket in BUCKETS]
 
     def check_gradients(self) -> None:
@@ -237,10 +241,22 @@ def check_weights(run: Run) -> None:
 )
 @diagnosis("start the all-reduces in the order of the list, each with one flat tensor")
 def check_calls(run: Run) -> None:
-    """B: calls of each step with their bytes; the bytes on the wire."""
-    training = _plain(run, 2)
+    """B: calls of each step with their bytes; the bytes on the wire; once with a gain in bf16."""
+    _check_calls(run, _plain(run, 2))
+    _check_calls(run, Training(run, [["abcd"]] * 2, names=["SGD"], gain=torch.bfloat16))
+
+
+def _check_calls(run: Run, training: Training) -> None:
     sizes = training.sizes()
     right = [["all_reduce", size] for size in sizes]
+    wider = {
+        f"the {training.gain} of `gain` was sent in a dtype of {times} times its width: a "
+        "bucket has the dtype of its parameters": [
+            ["all_reduce", size * (times if "gain" in bucket else 1)]
+            for bucket, size in zip(BUCKETS, sizes, strict=True)
+        ]
+        for times in (2, 4)
+    }
     for _, rank, number, step in training.steps():
         run.true(
             len(step["calls"]) <= len(sizes),
@@ -252,10 +268,11 @@ def check_calls(run: Run) -> None:
             "tensors",
         )
         run.equal(step["calls"], right, f"the list of calls in step {number}", rank=rank, likely={
+            **wider,
             "the buckets were sent from the last to the first": right[::-1],
             "nothing was sent: are the hooks registered, and does synchronize send the rest?": [],
         })  # fmt: skip
-    steps = 4 * len(OPTIMIZERS)
+    steps = len(training.names) * len(training.routes[0])
     each = [
         sum(wire_bytes("all_reduce", size, 2, rank, 1)[0] for size in sizes) * steps
         for rank in (0, 1)

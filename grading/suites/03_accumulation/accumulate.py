@@ -69,7 +69,8 @@ def drive(
     for count, k, name, ignored in cases:
         model = Model(start)
         replica, optimizer = Replica(model, group), optimizer_of(model, name)
-        since = len(group.ledger.events)
+        replica.train(k > 2)
+        since, kept = len(group.ledger.events), padded(batches[:count], ignored)
         feed, losses, taken, gradients = Feed(padded(batches[:count], ignored)), [], [], []
         for _ in range(count + 1):
             optimizer.zero_grad()
@@ -87,6 +88,12 @@ def drive(
                 "taken": taken,
                 "gradients": gradients,
                 "weights": [p.detach().clone() for p in model.parameters()],
+                "modes": sorted({module.training for module in replica.modules()}),
+                "kept": all(
+                    torch.equal(now, before)
+                    for pair in zip(feed.batches, kept, strict=True)
+                    for now, before in zip(*pair, strict=True)
+                ),
                 "synchronised": len(replica.own) // 2,
                 "agreed": [event.payload for place, event in events if place not in replica.own],
             }
@@ -180,6 +187,12 @@ def _compare(run: Run, result: Any, start: Any, batches: list[Batches], group: l
                 if not alike(found["gradients"], gradients)
             }
             what = f"{case[0]} micro-batches, k = {case[1]}, group of {len(group)}"
+            cause = "they are the caller's, and may be used again: work on new tensors"
+            changed = f"tokens or targets of the micro-batches were changed ({what})"
+            run.true(found["kept"], changed, rank=rank, cause=cause)
+            mode = f"the mode of the model's modules, training or not ({what})"
+            likely = {"the caller has chosen it: leave it": found["modes"]}
+            run.equal(found["modes"], [case[1] > 2], mode, rank=rank, likely=likely)
             for number, expected in enumerate(gradients):
                 got = found["gradients"][number]
                 run.true(

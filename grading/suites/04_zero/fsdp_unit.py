@@ -9,8 +9,9 @@ from typing import Any
 import torch
 from torch.nn.functional import linear, pad
 
-from course_lib.grade.suite import Exercise, Run, check, diagnosis, in_part
+from course_lib.grade.suite import Exercise, Run, because, check, diagnosis, in_part
 from course_lib.trace.memory import LiveMemory
+from grading.references.data_parallel.training import only_bf16
 
 EXERCISE = Exercise(
     title="One FSDP unit: gather, compute, free",
@@ -35,7 +36,7 @@ EXERCISE = Exercise(
 STEPPERS = {"SGD": (torch.optim.SGD, {"lr": 0.1, "momentum": 0.9}),
             "AdamW": (torch.optim.AdamW, {"lr": 0.01})}  # fmt: skip
 STEPS = 3
-UNITS, WIDTH = 6, 72  # of the stack whose memory and bytes are measured
+UNITS, WIDTH = 6, 144  # of the stack whose memory and bytes are measured, in bf16
 NEVER = "the weights are never freed: shrink the storage of `full` to 0"
 EARLIER = (
     "the weights of earlier units are still there: shrink the storage in `after_forward`, "
@@ -46,12 +47,18 @@ COPIES = (
     "make only one"
 )
 LATER = "weights or gradients of earlier units are still there: free both in `after_backward`"
+IDLE = (
+    "Each backward needs every rank: one whose block used no weight takes part with zeros, since "
+    "the others wait for it."
+)
 Weights = list[list[torch.Tensor]]  # of each unit, in order
 
 
 # --- what runs on the ranks ----------------------------------------------------------------------
 def tied(x: torch.Tensor, *weights: torch.Tensor) -> torch.Tensor:
-    """A residual block: its matrix is used twice, its last weight never."""
+    """A residual block: its matrix is used twice, its last weight never; none for zeros."""
+    if not x.any():
+        return x
     matrix, bias, scale = weights[:3]
     return x + (torch.tanh(linear(x, matrix, bias)) @ matrix) * scale
 
@@ -122,6 +129,7 @@ def drive(
         found[name] = [unit.shard.detach().clone() for unit in units]
     with torch.no_grad():
         found["output"] = _through(units, xs[0])
+    found["left"] = sum(w.untyped_storage().nbytes() for unit in units for w in unit.weights)
     return found
 
 
@@ -164,7 +172,8 @@ class Reference:
     def own(self, rank: int, number: int) -> Weights:
         """The gradients of one rank's loss on its data `number`, by unit."""
         given = self.inputs[rank]
-        loss = (self.forward(given["xs"][number]) * given["slopes"]).sum()
+        x = given["xs"][number].clone().requires_grad_()  # a loss may depend on no weight
+        loss = (self.forward(x) * given["slopes"]).sum()
         return [
             list(torch.autograd.grad(loss, own, retain_graph=True, materialize_grads=True))
             for own in self.weights
@@ -190,7 +199,7 @@ def _trained(run: Run, world: int) -> Iterator[tuple[Reference, int, dict[str, A
     rows, width, inner = run.number(2, 4), 2 * run.number(2, 4) + 1, run.number(3, 7)
     shapes = [(inner, width), (inner,), (width,), (3,)]
     weights = [[run.random(shape) * 0.5 for shape in shapes] for _ in range(2)]
-    inputs = [
+    inputs: list[dict[str, Any]] = [
         {
             "weights": weights,
             "xs": [run.random((rows, width)) for _ in range(STEPS)],
@@ -198,7 +207,10 @@ def _trained(run: Run, world: int) -> Iterator[tuple[Reference, int, dict[str, A
         }
         for _ in range(world)
     ]
-    result, whole = run(drive, inputs, world=world), sum(w.numel() for w in weights[0])
+    if world > 1:
+        inputs[-1]["xs"][1].zero_()  # the last rank's second forward uses no weight
+    with because(deadlock=f"{{}} {IDLE}"):
+        result, whole = run(drive, inputs, world=world), sum(w.numel() for w in weights[0])
     for rank, found in enumerate(run.each(result.outputs)):
         likely = {
             "every rank keeps the whole unit: DDP in disguise": [-(-whole // world) * world] * 2
@@ -259,17 +271,22 @@ def check_steps(run: Run) -> None:
                 run.close(found[name], ref.shards(ref.weights, rank), what)
             output = ref.forward(ref.inputs[rank]["xs"][0]).detach()
             run.close(found["output"], output, "the output of an evaluation")
+            cause = "no backward comes after it: free them in `after_forward`, under no_grad, too"
+            run.at_most(found["left"], 0, "bytes of weights after an evaluation", cause=cause)
 
 
 def _stack(run: Run) -> tuple[Any, int, int]:
     """The measured stack on 4 ranks, the bytes of one unit, and those of a rank's shards."""
-    weights = [
-        [run.random((WIDTH, WIDTH)), run.random((WIDTH, WIDTH)), run.random(WIDTH)]
-        for _ in range(UNITS)
-    ]
+    shapes = [(WIDTH, WIDTH), (WIDTH, WIDTH), (WIDTH,)]
+    weights = [[run.random(shape, torch.bfloat16) for shape in shapes] for _ in range(UNITS)]
     unit = sum(weight.nbytes for weight in weights[0])
     share = UNITS * unit // 4
-    inputs = {"weights": weights, "x": run.random((1, WIDTH)), "size": unit, "share": share}
+    inputs = {
+        "weights": weights,
+        "x": run.random((1, WIDTH), torch.bfloat16),
+        "size": unit,
+        "share": share,
+    }
     return run(drive_stack, inputs, world=4), unit, share
 
 
@@ -278,6 +295,8 @@ def _stack(run: Run) -> tuple[Any, int, int]:
 def check_bytes(run: Run) -> None:
     """B: exact, from the ledger, by operation and in all."""
     result, unit, _ = _stack(run)
+    for ledger in run.each(result.ledgers):
+        only_bf16(run, ledger.calls())
     once = UNITS * unit * 3 // 4
     likely = {
         "the weights are not gathered again for the backward: were they ever freed?": once,

@@ -11,6 +11,7 @@ import torch
 from course_lib.comm import Mesh
 from course_lib.grade.suite import Exercise, Run, check, diagnosis
 from course_lib.trace.memory import LiveMemory
+from grading.references.data_parallel.training import only_bf16
 
 EXERCISE = Exercise(
     title="Shards inside the node, replicas between nodes",
@@ -171,13 +172,10 @@ def check_steps(run: Run) -> None:
 
 
 def _once(run: Run, nodes: int, shards: int) -> tuple[Any, int]:
-    """One gather and one reduction, and the bytes of the weights."""
-    flat = run.random(48)
-    inputs = [
-        {"nodes": nodes, "flat": flat, "most": flat.nbytes // shards, "gradient": run.random(48)}
-        for _ in range(nodes * shards)
-    ]
-    return run(drive_once, inputs, world=nodes * shards), flat.nbytes
+    """One gather and one reduction, and the bytes of the weights; all in bf16."""
+    flat = run.random(192, torch.bfloat16)
+    given = {"nodes": nodes, "flat": flat, "most": flat.nbytes // shards, "gradient": flat}
+    return run(drive_once, given, world=nodes * shards), flat.nbytes
 
 
 @check("2(n-1)/n·S/g bytes between the replicas, 2(g-1)/g·S among the shards", points=3, code="B")
@@ -188,6 +186,8 @@ def check_bytes(run: Run) -> None:
     """B: exact, from the ledger, axis by axis."""
     for nodes, shards in MESHES:
         result, size = _once(run, nodes, shards)
+        for ledger in run.each(result.ledgers):
+            only_bf16(run, ledger.calls())
         between = 2 * (nodes - 1) * size // nodes
         what = "bytes sent over `replica`"
         run.bytes(result, between // shards, axis="replica", what=what, likely={

@@ -15,6 +15,7 @@ import torch
 from course_lib.grade.suite import Exercise, Run, check, diagnosis, in_part
 from course_lib.trace import wire_bytes
 from course_lib.trace.memory import LiveMemory, held_bytes
+from grading.references.data_parallel.training import only_bf16
 
 EXERCISE = Exercise(
     title="Optimizer state in shards",
@@ -39,6 +40,7 @@ GROUPS = {"first": 0, "bias": 0, "gate": 1, "tied": 1, "frozen": 1, "last": 1, "
 OPTIONS: list[dict[str, Any]] = [{"weight_decay": 0.1}, {}, {"lr": 0.01}]
 SGD = {"name": "SGD", "options": {"lr": 0.05, "momentum": 0.9}}
 ADAMW = {"name": "AdamW", "options": {"lr": 0.02}}
+SIZE, ITEM = 16002, 2  # of the parameter whose memory and bytes are measured, in bf16
 Batch = tuple[torch.Tensor, bool, bool]  # inputs; whether gate and scale are used
 
 
@@ -112,12 +114,12 @@ def drive(
 
 def _most_held(size: int, world: int) -> int:
     """The flat parameter; state, a copy and a gradient of 1/N, padded."""
-    return size * 8 + 24 + 4 * (-(-size // world) * 8) + 1024
+    return size * ITEM + 3 * ITEM + 4 * (-(-size // world) * ITEM) + 1024
 
 
 def drive_memory(learner: Any, group: Any, size: int) -> dict[str, Any]:
-    """Bytes that are held after a step with AdamW, for one parameter of `size` elements."""
-    param = torch.nn.Parameter(torch.ones(size, dtype=torch.float64))
+    """Bytes that are held after a step with AdamW, for one bf16 parameter of `size` elements."""
+    param = torch.nn.Parameter(torch.ones(size, dtype=torch.bfloat16))
     with LiveMemory() as memory:
         zero = learner.Zero1([param], torch.optim.AdamW, group, lr=0.1)
         for _ in range(2):
@@ -248,9 +250,9 @@ def check_unused(run: Run) -> None:
 @diagnosis("`self.inner` must get this rank's shard, and nothing else")
 def check_memory(run: Run) -> None:
     """M: bytes of AdamW's state, and all bytes that are held after a step."""
-    world, size = 4, 4002
-    result = run(drive_memory, {"size": size}, world=world)
-    shard = -(-size // world) * 8
+    world = 4
+    result = run(drive_memory, {"size": SIZE}, world=world)
+    shard = -(-SIZE // world) * ITEM
     for found in run.each(result.outputs):
         run.at_most(
             found["state"],
@@ -260,7 +262,7 @@ def check_memory(run: Run) -> None:
             "with its whole state on every rank",
         )
         run.true(
-            found["state"] >= 2 * (shard - 24),
+            found["state"] >= 2 * (shard - 3 * ITEM),
             "bytes of the inner optimizer's state",
             expected=f"two numbers an element: {2 * shard:,}",
             measured=f"{found['state']:,}",
@@ -274,25 +276,29 @@ def check_memory(run: Run) -> None:
         )
         cause = "the whole state, or whole gradients, are kept somewhere"
         what = "bytes held between two steps"
-        run.at_most(found["held"], _most_held(size, world), what, cause=cause)
+        run.at_most(found["held"], _most_held(SIZE, world), what, cause=cause)
 
 
 @check("2(N-1)/N·S bytes sent in a step", points=3, code="B")
 @diagnosis("one reduce-scatter of the gradients, one all-gather of the parameters")
 def check_bytes(run: Run) -> None:
     """B: exact, from the ledger; the broadcast at the start belongs to `flatten`."""
-    world, size = 4, 4002
-    result = run(drive_memory, {"size": size}, world=world)
-    padded, steps = -(-size // world) * world * 8, 2
+    world = 4
+    result = run(drive_memory, {"size": SIZE}, world=world)
+    for ledger in run.each(result.ledgers):
+        only_bf16(run, ledger.calls())
+    padded, steps = -(-SIZE // world) * world * ITEM, 2
 
     def total(*ops: str) -> list[int]:
         step = [
-            sum(wire_bytes(op, padded, world, rank, 8)[0] for op in ops) for rank in range(world)
+            sum(wire_bytes(op, padded, world, rank, ITEM)[0] for op in ops) for rank in range(world)
         ]
-        start = [wire_bytes("broadcast", padded, world, rank, 8)[0] for rank in range(world)]
+        start = [wire_bytes("broadcast", padded, world, rank, ITEM)[0] for rank in range(world)]
         return [first + steps * each for first, each in zip(start, step, strict=True)]
 
-    unpadded = [wire_bytes("all_reduce", size * 8, world, rank, 8)[0] for rank in range(world)]
+    unpadded = [
+        wire_bytes("all_reduce", SIZE * ITEM, world, rank, ITEM)[0] for rank in range(world)
+    ]
     begin = total()
     run.bytes(result, total("reduce_scatter", "all_gather"), likely={
         "1.5 times as many: an all-reduce, and then the parameters too; a rank needs only its own "

@@ -16,6 +16,7 @@ import torch
 from course_lib.grade.suite import Exercise, Run, check, diagnosis, in_part
 from course_lib.trace import wire_bytes
 from course_lib.trace.memory import LiveMemory
+from grading.references.data_parallel.training import only_bf16
 
 EXERCISE = Exercise(
     title="Gradients in shards, while backward goes on",
@@ -39,8 +40,8 @@ EXERCISE = Exercise(
 NAMES = ("first", "bias", "tied", "frozen", "last", "gate")
 SGD = {"name": "SGD", "options": {"lr": 0.05, "momentum": 0.9}}
 ADAMW = {"name": "AdamW", "options": {"lr": 0.02}}
-LAYERS, LAYER = 12, 1001  # parameters of the memory test, and the elements of each
-ITEM = 8
+LAYERS, LAYER = 12, 4003  # parameters of the memory test, and the elements of each
+ITEM = 2  # they are bf16
 Weights = dict[str, torch.Tensor]
 
 
@@ -89,12 +90,12 @@ def drive_memory(learner: Any, group: Any) -> dict[str, Any]:
 
     What carries messages may hold a buffer a little longer than the call that it was for.
     """
-    params = [torch.nn.Parameter(torch.ones(LAYER, dtype=torch.float64)) for _ in range(LAYERS)]
+    params = [torch.nn.Parameter(torch.ones(LAYER, dtype=torch.bfloat16)) for _ in range(LAYERS)]
     for number, param in enumerate(params):
         mark = partial(group.ledger.mark, f"ready {number}")
         param.register_post_accumulate_grad_hook(lambda _, mark=mark: mark())
     zero = learner.Zero2(params, torch.optim.SGD, group, 2 * LAYER * ITEM, lr=0.1)
-    x = torch.arange(LAYER, dtype=torch.float64)
+    x = torch.arange(LAYER, dtype=torch.bfloat16)
     loss = [cast(torch.Tensor, sum((p * x).sum() for p in params)) for _ in range(2)]
     with LiveMemory() as memory:
         loss[0].backward()
@@ -282,6 +283,8 @@ def check_bytes(run: Run) -> None:
     """B: the number of calls, and exact bytes, from the ledger."""
     world, count = 4, LAYERS // 2
     result = run(drive_memory, {}, world=world)
+    for ledger in run.each(result.ledgers):
+        only_bf16(run, ledger.calls())
     payload = -(-2 * LAYER // world) * world * ITEM
 
     def sent(op: str) -> list[int]:

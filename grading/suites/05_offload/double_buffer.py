@@ -50,6 +50,7 @@ def _through(learner: Any, layers: list[Layer], pool: Pool) -> Iterator[tuple[in
                 f"turn {number + 1} of {len(layers)}: {shapes} came, and not {wanted}: is it"
                 " another layer's turn? wait for a copy before its weights are given out"
             )
+        pool.look(number, weights)
         yield number, weights
     if number + 1 < len(layers):
         raise RuntimeError(f"{number + 1} of {len(layers)} layers came, the last one is missing")
@@ -122,6 +123,7 @@ def drive_forward(
                 "clock": pool.clock,
                 "notes": pool.notes,
                 "left": [copy.number for copy in pool.here],
+                "elsewhere": pool.elsewhere,
             }
         )
     return {"runs": runs}
@@ -241,6 +243,13 @@ def check_lengths(run: Run) -> None:
             _refuse_poison(run, value, f"an output, with {count} layers,")
         run.close(found["inputs"], inputs, f"the outputs of {count} layers")
         _check_left(run, found, f"after {count} layers")
+        run.true(
+            not found["elsewhere"],
+            f"weights in memory of their own ({count} layers)",
+            expected="the tensors of `copy.weights`",
+            measured=f"others for layers {found['elsewhere']}",
+            cause="a copy of a layer takes room for a third one: yield `copy.weights` itself",
+        )
 
 
 def _check_left(run: Run, found: dict[str, Any], when: str) -> None:

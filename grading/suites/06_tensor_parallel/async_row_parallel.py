@@ -10,6 +10,7 @@ from torch.nn.functional import linear
 
 from course_lib.grade.suite import Exercise, Run, check, diagnosis
 from course_lib.trace import wire_bytes
+from grading.references.data_parallel.training import only_bf16
 
 EXERCISE = Exercise(
     title="A product in pieces that hides its messages",
@@ -28,7 +29,9 @@ EXERCISE = Exercise(
     ),
 )
 
-WORLDS = (2, 3)
+# Ranks, pieces and the dtype of all tensors.
+CASES = ((2, 1, torch.float64), (2, 4, torch.float64), (3, 1, torch.float64),
+         (3, 4, torch.float64), (2, 4, torch.bfloat16))  # fmt: skip
 
 
 # --- what runs on the ranks ----------------------------------------------------------------------
@@ -88,24 +91,24 @@ class Case(NamedTuple):
 
 
 def _cases(run: Run) -> Iterator[Case]:
-    """Worlds and numbers of pieces; tokens that the pieces do not divide."""
-    for world in WORLDS:
-        for pieces in (1, 4):
-            tokens, wide, out = 4 * run.number(2, 5) + 2, run.number(3, 6), run.number(2, 7)
-            slope = run.random((tokens, out))
-            inputs: list[dict[str, Any]] = [
-                {
-                    "x": run.random((tokens, wide)),
-                    "weight": run.random((out, wide)),
-                    "slope": slope,
-                    "pieces": pieces,
-                }
-                for _ in range(world)
-            ]
-            result = run(drive, inputs, world=world)
-            total = sum((each["x"] @ each["weight"].T for each in inputs), torch.zeros(()))
-            words = f"({world} ranks, {tokens} tokens in {pieces} pieces)"
-            yield Case(result, inputs, total, pieces, words)
+    """Tokens that the pieces do not divide; small whole numbers, whose sums bf16 has exactly."""
+    for world, pieces, dtype in CASES:
+        tokens, wide, out = 4 * run.number(2, 5) + 2, run.number(3, 6), run.number(2, 7)
+
+        def drawn(*shape: int, dtype: torch.dtype = dtype) -> torch.Tensor:
+            narrow = dtype == torch.bfloat16
+            return run.integers(-2, 3, shape).to(dtype) if narrow else run.random(shape)
+
+        slope = drawn(tokens, out)
+        inputs: list[dict[str, Any]] = [
+            {"x": drawn(tokens, wide), "weight": drawn(out, wide), "slope": slope, "pieces": pieces}
+            for _ in range(world)
+        ]
+        result = run(drive, inputs, world=world)
+        total = torch.stack([each["x"] @ each["weight"].T for each in inputs]).sum(0)
+        kind = str(dtype).removeprefix("torch.")
+        words = f"({world} ranks, {tokens} tokens in {pieces} pieces, {kind})"
+        yield Case(result, inputs, total, pieces, words)
 
 
 @check("the result is the sum of all ranks' products", points=3, code="E")
@@ -186,15 +189,18 @@ def _compare_order(run: Run, case: Case, rank: int, found: dict[str, Any]) -> No
 def check_bytes(run: Run) -> None:
     """B: from the ledger."""
     for case in _cases(run):
-        world, (_, out) = len(case.inputs), case.total.shape
-        sizes = [len(part) * out * 8 for part in case.total.tensor_split(case.pieces)]
+        world, item = len(case.inputs), case.total.itemsize
+        if item == torch.bfloat16.itemsize:
+            for ledger in run.each(case.result.ledgers):
+                only_bf16(run, ledger.calls())
+        sizes = [part.nbytes for part in case.total.tensor_split(case.pieces)]
         right = [
-            sum(wire_bytes("all_reduce", size, world, rank, 8)[0] for size in sizes)
+            sum(wire_bytes("all_reduce", size, world, rank, item)[0] for size in sizes)
             for rank in range(world)
         ]
         likely = {
             "the whole result is sent for each piece": [
-                case.pieces * wire_bytes("all_reduce", sum(sizes), world, r, 8)[0]
+                case.pieces * wire_bytes("all_reduce", sum(sizes), world, r, item)[0]
                 for r in range(world)
             ]
         }

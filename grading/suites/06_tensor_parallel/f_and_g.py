@@ -55,6 +55,8 @@ def drive(
     beside the function as well, as in a residual connection; that gradient belongs to the rank.
     """
     mine, events, found = cut_layers.group_of(group, parts), group.ledger.events, []
+    # f's backward needs its group; g's runs may be on a part of the world, which cannot be cut.
+    other = group.split([[i] for i in range(group.size)], "alone") if name == "f" else mine
     function = getattr(learner, name)
     for given, upstream, beside in zip(tensors, upstreams, besides, strict=True):
         leaf, coming, begin = given.clone().requires_grad_(), upstream.clone(), len(events)
@@ -67,6 +69,7 @@ def drive(
         said |= {"x": _turned(cut_layers.copied(x)), "coming": coming.clone()}
         said["grad"] = _taken(leaf)  # it may be `coming` itself, which the next backward adds to
         y = function(x, mine)
+        function(given.clone(), other)  # another group, before y's backward
         cut_layers.backward(y, _turned(coming))
         torch.autograd.backward(x, _turned(beside))
         said["both"] = _taken(leaf)
@@ -245,6 +248,10 @@ def check_untouched(run: Run) -> None:
         }  # fmt: skip
         known = {
             "x": {"it was summed in place: copy it first": total["tensors"]},
+            "both": {
+                "the sum over the ranks is missing; if only here, another group was used in "
+                "between: keep the group on `ctx`": given["upstreams"] + given["besides"]
+            },
             "coming": {
                 "it was summed in place, and others may use it: copy it first": total["upstreams"]
             },

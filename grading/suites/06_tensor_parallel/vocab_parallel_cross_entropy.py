@@ -195,6 +195,10 @@ class Case:
                 self.part(shifted, rank).logsumexp(-1) - target,
             "the largest logit is subtracted from one of the two terms only": right - peak[..., 0],
             "the sign is wrong": -right,
+        } | {
+            f"{small:g} was added to the sum of the exponentials, which is at least 1":
+                (logs.exp() + small).log() - target
+            for small in (1e-5, 1e-6, 1e-7)
         }  # fmt: skip
 
     def likely_gradients(self, rank: int) -> dict[str, torch.Tensor]:

@@ -108,12 +108,14 @@ class Layout:
             "down": run.random((columns, rows), torch.bfloat16),
             "heads": run.random((3, rows, 6), torch.float32),
             "norm": run.random(columns, torch.bfloat16),
+            "few": run.random(3),  # one of 4 ranks has nothing of it
             "step": run.integers(0, 10**12, ()),
             "not wanted": run.random(33),
         }
-        self.saved = {"up": 0, "up.exp_avg": 1, "gate.exp_avg": 1, "gate": 1, "down": 0, "heads": 1}
+        self.saved = {"up": 0, "up.exp_avg": 1, "gate.exp_avg": 1, "gate": 1, "down": 0, "heads": 1,
+                      "few": 0}  # fmt: skip
         self.loaded = {"up": 1, "up.exp_avg": 1, "gate.exp_avg": 1, "down": 1, "heads": 2,
-                       "norm": 0}  # fmt: skip
+                       "norm": 0, "few": 0}  # fmt: skip
 
     def given(self, world: int) -> list[list[Given]]:
         """What each rank of the save has."""

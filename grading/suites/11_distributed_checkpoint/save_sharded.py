@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -55,13 +56,20 @@ IN_PLACE = "it was written in place: write another file, and `os.replace` it"
 
 
 # --- what runs on the ranks ----------------------------------------------------------------------
-def drive(learner: Any, group: Any, given: list[Given], place: str) -> dict[str, Any]:
-    """Saves step 20, over what a save that died has left; then saves it again."""
+def drive(
+    learner: Any, group: Any, given: list[Given], place: str, earlier: Sequence[Given] = ()
+) -> dict[str, Any]:
+    """Saves step 20, over what a save that died has left; then saves it again.
+
+    Rank 0 has had the fewest bytes to write, in that save and in an `earlier` one of step 10.
+    """
     path = step_path(place, 20)
     path.mkdir(parents=True, exist_ok=True)
     for name in (f"rank-{group.index}.bin", f"rank-{group.size}.bin"):
-        (path / name).write_bytes(b"left by another save" * 99)
+        (path / name).write_bytes(b"left by another save" * 999 * (group.index + 1))
     (path / "manifest.new").write_bytes(b"left" * 999)
+    if earlier:
+        learner.save_sharded(pieces_of(learner, earlier), place, group, 10)
     learner.save_sharded(pieces_of(learner, given), place, group, 20)
     others = [[*about, (values.detach() + 1).to(values.dtype)] for *about, values in given]
     try:
@@ -197,7 +205,11 @@ def check_files(run: Run) -> None:
     state = {name: run.random(size // (8 if i % world else 1)) for i, name in enumerate(names)}
     state["own"] = run.random((world, 5))
     cuts = {name: 0 if name == "own" else None for name in state}
-    inputs = [{"given": given, "place": "files"} for given in _given(state, cuts, world)]
+    inputs = []
+    for index, given in enumerate(_given(state, cuts, world)):
+        values = run.random(4096 if index else 1)
+        earlier = [[f"of rank {index}", list(values.shape), [0], values]]
+        inputs.append({"given": given, "place": "files", "earlier": earlier})
     run(drive, inputs, world=world, folder=run.folder)
     path = step_path(Path(run.folder) / "files", 20)
     sizes, whole = file_sizes(path, world), total_bytes(list(state.values()))
@@ -226,7 +238,7 @@ def check_files(run: Run) -> None:
         rank=sizes.index(max(sizes)),
         cause=causes[whole]
         if max(sizes) >= copies
-        else "count bytes and not boxes: give "
+        else "count bytes and not boxes, those of this save alone: give "
         "each replica to the holder with the fewest bytes so far",
     )
 

@@ -51,13 +51,18 @@ def drive_dispatch(learner: Any, group: Any, member: Member) -> dict[str, Any]:
     return {"rows": rows, "loads": loads, "kept": kept}
 
 
-def drive(learner: Any, group: Any, groups: int, member: Member) -> dict[str, Any]:
-    """There, through the experts, back, and the backward of it all."""
+def drive(learner: Any, group: Any, groups: int, member: Member, again: bool) -> dict[str, Any]:
+    """There, through the experts, back, and the backward of it all.
+
+    With `again`, other tokens are dispatched before these come back.
+    """
     ep = Mesh(group, {"dp": groups, "ep": group.size // groups})["ep"]
     leaves = {key: member[key].clone().requires_grad_() for key in LEAVES}
     rows, loads, route = learner.dispatch(leaves["x"], member["chosen"], list(member["sizes"]), ep)
     if [len(rows), len(loads)] != [sum(loads), len(leaves["a"])]:
         raise ValueError(f"{len(rows)} rows, but the loads are {loads}")
+    if again:
+        learner.dispatch(member["x"], member["chosen"].flip(0, 1), list(member["sizes"]), ep)
     parts = zip(rows.split(loads), leaves["a"], leaves["b"], strict=True)
     done = torch.cat([expert(part, a, b) for part, a, b in parts])
     y = learner.combine(done, route, leaves["weights"], ep)
@@ -176,12 +181,21 @@ def _ran(run: Run, drive: Callable[..., Any], inputs: list[dict[str, Any]]) -> A
         return run(drive, inputs, world=len(inputs))
 
 
+def _inputs(teams: list[list[Member]]) -> list[dict[str, Any]]:
+    """Of all ranks; a second dispatch where no bytes are counted."""
+    shape = len(teams), len(teams[0])
+    same = {"groups": shape[0], "again": shape not in SHAPES[1:]}
+    return [{**same, "member": member} for team in teams for member in team]
+
+
 def _each(run: Run, teams: list[list[Member]]) -> Iterator[tuple[str, int, Any, list[Member], int]]:
     """A case's name, and for each rank what was found, its group's members and its index there."""
     groups, size = len(teams), len(teams[0])
-    inputs = [{"groups": groups, "member": member} for team in teams for member in team]
+    inputs = _inputs(teams)
     result = _ran(run, drive, inputs)
     name = f"{groups} groups of {size}" if groups > 1 else f"{size} ranks" if size > 1 else "alone"
+    if inputs[0]["again"]:
+        name += ", with another dispatch before combine: all that it needs is in the route"
     for rank, found in enumerate(run.each(result.outputs)):
         yield name, rank, found, teams[rank // size], rank % size
 
@@ -301,8 +315,7 @@ def check_bytes(run: Run) -> None:
     """B: exact, from the ledger, for each rank."""
     for groups, size in SHAPES[1:]:
         teams = _usual(run, groups, size)
-        inputs = [{"groups": groups, "member": member} for team in teams for member in team]
-        result = _ran(run, drive, inputs)
+        result = _ran(run, drive, _inputs(teams))
         flows = [flow(team, index) for team in teams for index in range(size)]
         likely = {
             "weights are sent too: they must stay at home": [

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import torch
 
 from course_lib.grade.suite import Exercise, Run, check, diagnosis
-from grading.references.data_parallel.training import explained
+from grading.references.data_parallel.training import explained, only_bf16
 from grading.references.mesh.expert_model import (
     OWN,
     Part,
@@ -80,7 +80,7 @@ def drive(
 
 
 # --- what they must bring back -------------------------------------------------------------------
-def _values(run: Run, count: int, width: int, hidden: int) -> Values:
+def _values(run: Run, count: int, width: int, hidden: int, dtype: torch.dtype) -> Values:
     """Random weights of a model with so many experts."""
     shapes = {"inner": (width, width), "gain": (width,), "router": (width, count),
               "extra": (2, width)}  # fmt: skip
@@ -90,10 +90,12 @@ def _values(run: Run, count: int, width: int, hidden: int) -> Values:
             f"{number}.down": (hidden, width),
             f"{number}.shift": (width,),
         }
-    return {name: run.random(shape) / shape[-1] ** 0.5 for name, shape in shapes.items()}
+    return {name: run.random(shape, dtype) / shape[-1] ** 0.5 for name, shape in shapes.items()}
 
 
-def _batches(run: Run, part: Part, width: int, gaps: bool) -> list[list[dict[str, Any]]]:
+def _batches(
+    run: Run, part: Part, width: int, gaps: bool, dtype: torch.dtype
+) -> list[list[dict[str, Any]]]:
     """For each member its batches. With gaps the first replica's tokens never choose expert 0."""
     count, found = OWN * part.spread, [list[dict[str, Any]]() for _ in range(part.size)]
     for _ in range(STEPS):
@@ -106,8 +108,8 @@ def _batches(run: Run, part: Part, width: int, gaps: bool) -> list[list[dict[str
             line = next(line for line in part.lines(1) if index in line)
             found[index].append(
                 {
-                    "x": run.random((len(chosen), width)),
-                    "target": run.random((len(chosen), width)),
+                    "x": run.random((len(chosen), width), dtype),
+                    "target": run.random((len(chosen), width), dtype),
                     "chosen": chosen,
                     "everyone": [every[other] for other in line],
                     "extra": not gaps or index == part.size - 1,
@@ -125,13 +127,19 @@ class Model(NamedTuple):
 
 
 def _train(
-    run: Run, parts: Sequence[Part], sizes: tuple[int, int] | None = None, gaps: bool = False
+    run: Run,
+    parts: Sequence[Part],
+    sizes: tuple[int, int] | None = None,
+    gaps: bool = False,
+    dtype: torch.dtype = torch.float64,
 ) -> tuple[list[Model], Any]:
     """Trains on the ranks, with hidden sizes if none are given."""
     width, hidden = sizes or (run.number(4, 8), run.number(3, 7))
     models = [
         Model(
-            part, _values(run, OWN * part.spread, width, hidden), _batches(run, part, width, gaps)
+            part,
+            _values(run, OWN * part.spread, width, hidden, dtype),
+            _batches(run, part, width, gaps, dtype),
         )
         for part in parts
     ]
@@ -290,9 +298,11 @@ def check_missing(run: Run) -> None:
 @check("experts' bytes among their replicas, all others over all ranks", points=3, code="B")
 @diagnosis("2(R-1)/R·S along `replica` for experts, 2(N-1)/N·P for the rest")
 def check_bytes(run: Run) -> None:
-    """B: exact, from the ledger, axis by axis."""
+    """B: exact, from the ledger, axis by axis; all in bf16."""
     for parts in (SQUARE, SPREAD):
-        models, result = _train(run, parts, sizes=(6, 4))
+        models, result = _train(run, parts, sizes=(6, 4), dtype=torch.bfloat16)
+        for ledger in run.each(result.ledgers):
+            only_bf16(run, ledger.calls())
         model, total = models[0], STEPS * 2
         size = {name: p.nbytes for name, p in trained(model.values).items() if p.requires_grad}
         experts = sum(size[name] for name in size if name[0].isdigit()) // model.part.spread
@@ -306,7 +316,6 @@ def check_bytes(run: Run) -> None:
             what="bytes sent over all ranks",
             likely={
                 "the experts are sent over all ranks too": over_all[1],
-                "half as many: they were sent in float32": over_all[0] // 2,
                 "the rest is not averaged over all ranks": 0,
             },
         )

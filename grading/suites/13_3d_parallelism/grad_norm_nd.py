@@ -232,7 +232,7 @@ def check_empty(run: Run) -> None:
 def _all_three(run: Run) -> Iterator[tuple[Layout, int, dict[str, Any]]]:
     """A model with everything on 2 × 2 × 2."""
     model = _model(run, [0, 1], tied=True) + _model(run, [0, 1], zero=True)
-    model.append(Whole(None, 0, 1))
+    model += [Whole(None, 0, 1), Whole(run.random(()) * 3 + 5, 1)]
     yield from _driven(run, [Layout({"pp": 2, "dp": 2, "tp": 2}, model)], 8, LIMITS)
 
 
