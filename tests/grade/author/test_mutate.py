@@ -27,6 +27,18 @@ def test_the_slips_of_one_function() -> None:
     assert len({mutant.source for mutant in mutants(GROUP)} - {GROUP}) == len(made)
 
 
+def test_mutants_are_the_fields_own_slips() -> None:
+    made = changes(
+        f"def f(t, group, op='avg'):\n{START}"
+        "    work = isend(t.clone(), group.next, group, step=1)\n    work.wait()\n"
+        f"    if op == 'avg':\n        t /= group.size\n{END}    return t\n"
+    )
+    for wanted in ("drop .clone()", "drop step=", "drop .wait()", "previous for next",
+                   "irecv for isend", "sum for avg", "not (op == 'avg')", "Mult for Div",
+                   "skip on rank 0: `work.wait()`"):  # fmt: skip
+        assert any(wanted in what for what in made), (wanted, made)
+
+
 def test_without_a_group_no_rank_does_anything_alone() -> None:
     assert not [what for what in changes(PLAIN) if "on rank 0" in what]
 
