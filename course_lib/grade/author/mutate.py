@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from course_lib.grade.author.build import BEGIN, END, EQUIVALENT
+from course_lib.grade.author.build import BLOCK, EQUIVALENT
 
 SWAPS = {
     "sum": "max",
@@ -52,7 +52,6 @@ def mutants(source: str) -> Iterator[Mutant]:
             another text does the same thing.
     """
     tree = ast.parse(source)
-    ranks = any(getattr(node, "arg", "") == "group" for node in ast.walk(tree))
     learners = _learners_lines(source)
     seen = {ast.unparse(tree)}
     for operator in (_statements, _swapped, _calls, _words, _numbers, _comparisons):
@@ -60,19 +59,18 @@ def mutants(source: str) -> Iterator[Mutant]:
             changed = copy.deepcopy(tree)
             change(_Finder(tree, changed))
             text = ast.unparse(ast.fix_missing_locations(changed))
-            alone = "on rank 0:" in what and not ranks
-            if text not in seen and line in learners and not alone and _compiles(text):
+            if text not in seen and line in learners and _compiles(text):
                 seen.add(text)
                 yield Mutant(f"line {line}: {what}", text)
 
 
 def _learners_lines(source: str) -> set[int]:
     """Numbers of the lines between the marks, without those where another text does the same."""
-    found, inside = set(), False
-    for number, line in enumerate(source.splitlines(), 1):
-        inside = (inside or line.lstrip().startswith(BEGIN)) and not line.lstrip().startswith(END)
-        if inside and not line.rstrip().endswith(EQUIVALENT):
-            found.add(number)
+    found = set()
+    for block in BLOCK.finditer(source):
+        first = source.count("\n", 0, block.start()) + 1
+        lines = enumerate(block.group().splitlines(), first)
+        found |= {number for number, line in lines if not line.rstrip().endswith(EQUIVALENT)}
     return found
 
 
@@ -111,17 +109,18 @@ def _bodies(tree: ast.AST) -> Iterator[tuple[ast.AST, str, list[ast.stmt]]]:
 
 
 def _statements(tree: ast.AST) -> Found:
-    """Delete a statement; do it on all ranks but one; do it on one rank only."""
+    """Delete a statement; where there is a group, do it on all ranks but one, or on one only."""
+    ranks = any(getattr(node, "arg", "") == "group" for node in ast.walk(tree))
+    by_rank = (
+        ("skip on rank 0:", f"if {RANK} != 0:\n    pass"),
+        ("only on rank 0:", f"if {RANK} == 0:\n    pass"),
+    )
     for owner, name, body in _bodies(tree):
         for place, statement in enumerate(body):
             if isinstance(statement, ast.Pass) or _is_docstring(statement):
                 continue
             short = ast.unparse(statement).splitlines()[0][:50]
-            for what, new in (
-                ("delete", "pass"),
-                ("skip on rank 0:", f"if {RANK} != 0:\n    pass"),
-                ("only on rank 0:", f"if {RANK} == 0:\n    pass"),
-            ):
+            for what, new in (("delete", "pass"), *(by_rank if ranks else ())):
                 yield statement.lineno, f"{what} `{short}`", _replace(owner, name, place, new)
 
 

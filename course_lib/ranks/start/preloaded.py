@@ -196,8 +196,12 @@ def again(_: dict[str, Any], fds: list[int]) -> None:
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     subreaper()
+    _serve(Channel.from_fd(fds[0]), None)
+
+
+def _serve(owner: Channel, spares: Spares | None) -> None:
     with _wakeup_on_child() as wakeup, suppress(ChannelClosed, OSError):
-        Server(Channel.from_fd(fds[0]), None).run(wakeup)
+        Server(owner, spares).run(wakeup)
 
 
 @contextmanager
@@ -286,7 +290,6 @@ def main() -> None:
     forks = sys.argv[2] == "fork"
     if forks:
         preload()
-    with _wakeup_on_child() as wakeup, suppress(ChannelClosed, OSError):
-        Server(owner, None if forks else Spares()).run(wakeup)
+    _serve(owner, None if forks else Spares())
     sweep(parent)  # an owner that was killed has left its folders
     os._exit(0)  # nothing to tidy up, and torch's own tidying takes a second

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from course_lib.grade.suite import Run
-from course_lib.trace import Ledger
+from course_lib.trace import Ledger, wire_bytes
 
 Tensors = list[torch.Tensor]
 Targets = list[torch.Tensor | None]  # None: no gradient in this step
@@ -227,6 +227,20 @@ def moments_of(inner: str, weights: Sequence[Tensors], targets: Sequence[Targets
 def of_rank(steps: Sequence[Any], rank: int) -> list[Any]:
     """What one worker has after each step."""
     return [step[rank] for step in steps]
+
+
+def all_reduced(counts: Sequence[int], dtype: torch.dtype, world: int, rank: int) -> int:
+    """Bytes that a rank sends for all-reduces of so many elements each."""
+    size = dtype.itemsize
+    return sum(wire_bytes("all_reduce", size * n, world, rank, size)[0] for n in counts)
+
+
+def in_other_dtypes(sent: int, dtype: torch.dtype) -> dict[str, int]:
+    """What is sent in place of `sent` bytes if tensors of a dtype are converted before."""
+    return {
+        f"they were sent in {other}: send them in their own dtype": size * sent // dtype.itemsize
+        for other, size in (("float32", 4), ("float64", 8))
+    }
 
 
 def sent_by_step(ledger: Ledger, places: Sequence[int]) -> list[int]:

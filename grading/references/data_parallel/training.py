@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from course_lib.grade.suite import Run, because
-from course_lib.trace import Event
+from course_lib.trace import Event, Ledger
 from grading.references.data_parallel import replicas
 from grading.references.data_parallel.replicas import Batch, Net, Values
 
@@ -159,6 +159,12 @@ def only_bf16(run: Run, calls: Sequence[Event], rank: int | None = None) -> None
     what = "bytes of an element on the wire, where all tensors are bf16"
     cause = "it was converted to a wider dtype before it was sent: send it as it is"
     run.at_most(widest, torch.bfloat16.itemsize, what, rank=rank, cause=cause)
+
+
+def all_only_bf16(run: Run, ledgers: Sequence[Ledger]) -> None:
+    """The same of every rank's calls."""
+    for ledger in run.each(ledgers):
+        only_bf16(run, ledger.calls())
 
 
 def scaled(tensors: Values, factor: float) -> Values:

@@ -11,7 +11,7 @@ from torch.nn.functional import linear, pad
 
 from course_lib.grade.suite import Exercise, Run, because, check, diagnosis, in_part
 from course_lib.trace.memory import LiveMemory
-from grading.references.data_parallel.training import only_bf16
+from grading.references.data_parallel.training import all_only_bf16
 
 EXERCISE = Exercise(
     title="One FSDP unit: gather, compute, free",
@@ -295,8 +295,7 @@ def _stack(run: Run) -> tuple[Any, int, int]:
 def check_bytes(run: Run) -> None:
     """B: exact, from the ledger, by operation and in all."""
     result, unit, _ = _stack(run)
-    for ledger in run.each(result.ledgers):
-        only_bf16(run, ledger.calls())
+    all_only_bf16(run, result.ledgers)
     once = UNITS * unit * 3 // 4
     likely = {
         "the weights are not gathered again for the backward: were they ever freed?": once,

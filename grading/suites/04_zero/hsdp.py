@@ -11,7 +11,7 @@ import torch
 from course_lib.comm import Mesh
 from course_lib.grade.suite import Exercise, Run, check, diagnosis
 from course_lib.trace.memory import LiveMemory
-from grading.references.data_parallel.training import only_bf16
+from grading.references.data_parallel.training import all_only_bf16
 
 EXERCISE = Exercise(
     title="Shards inside the node, replicas between nodes",
@@ -186,8 +186,7 @@ def check_bytes(run: Run) -> None:
     """B: exact, from the ledger, axis by axis."""
     for nodes, shards in MESHES:
         result, size = _once(run, nodes, shards)
-        for ledger in run.each(result.ledgers):
-            only_bf16(run, ledger.calls())
+        all_only_bf16(run, result.ledgers)
         between = 2 * (nodes - 1) * size // nodes
         what = "bytes sent over `replica`"
         run.bytes(result, between // shards, axis="replica", what=what, likely={

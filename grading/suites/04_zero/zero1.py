@@ -15,7 +15,7 @@ import torch
 from course_lib.grade.suite import Exercise, Run, check, diagnosis, in_part
 from course_lib.trace import wire_bytes
 from course_lib.trace.memory import LiveMemory, held_bytes
-from grading.references.data_parallel.training import only_bf16
+from grading.references.data_parallel.training import all_only_bf16
 
 EXERCISE = Exercise(
     title="Optimizer state in shards",
@@ -285,8 +285,7 @@ def check_bytes(run: Run) -> None:
     """B: exact, from the ledger; the broadcast at the start belongs to `flatten`."""
     world = 4
     result = run(drive_memory, {"size": SIZE}, world=world)
-    for ledger in run.each(result.ledgers):
-        only_bf16(run, ledger.calls())
+    all_only_bf16(run, result.ledgers)
     padded, steps = -(-SIZE // world) * world * ITEM, 2
 
     def total(*ops: str) -> list[int]:

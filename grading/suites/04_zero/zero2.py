@@ -16,7 +16,7 @@ import torch
 from course_lib.grade.suite import Exercise, Run, check, diagnosis, in_part
 from course_lib.trace import wire_bytes
 from course_lib.trace.memory import LiveMemory
-from grading.references.data_parallel.training import only_bf16
+from grading.references.data_parallel.training import all_only_bf16
 
 EXERCISE = Exercise(
     title="Gradients in shards, while backward goes on",
@@ -283,8 +283,7 @@ def check_bytes(run: Run) -> None:
     """B: the number of calls, and exact bytes, from the ledger."""
     world, count = 4, LAYERS // 2
     result = run(drive_memory, {}, world=world)
-    for ledger in run.each(result.ledgers):
-        only_bf16(run, ledger.calls())
+    all_only_bf16(run, result.ledgers)
     payload = -(-2 * LAYER // world) * world * ITEM
 
     def sent(op: str) -> list[int]:

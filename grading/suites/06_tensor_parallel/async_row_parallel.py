@@ -10,7 +10,7 @@ from torch.nn.functional import linear
 
 from course_lib.grade.suite import Exercise, Run, check, diagnosis
 from course_lib.trace import wire_bytes
-from grading.references.data_parallel.training import only_bf16
+from grading.references.data_parallel.training import all_only_bf16
 
 EXERCISE = Exercise(
     title="A product in pieces that hides its messages",
@@ -191,8 +191,7 @@ def check_bytes(run: Run) -> None:
     for case in _cases(run):
         world, item = len(case.inputs), case.total.itemsize
         if item == torch.bfloat16.itemsize:
-            for ledger in run.each(case.result.ledgers):
-                only_bf16(run, ledger.calls())
+            all_only_bf16(run, case.result.ledgers)
         sizes = [part.nbytes for part in case.total.tensor_split(case.pieces)]
         right = [
             sum(wire_bytes("all_reduce", size, world, rank, item)[0] for size in sizes)

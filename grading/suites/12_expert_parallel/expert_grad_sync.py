@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import torch
 
 from course_lib.grade.suite import Exercise, Run, check, diagnosis
-from grading.references.data_parallel.training import explained, only_bf16
+from grading.references.data_parallel.training import all_only_bf16, explained
 from grading.references.mesh.expert_model import (
     OWN,
     Part,
@@ -301,8 +301,7 @@ def check_bytes(run: Run) -> None:
     """B: exact, from the ledger, axis by axis; all in bf16."""
     for parts in (SQUARE, SPREAD):
         models, result = _train(run, parts, sizes=(6, 4), dtype=torch.bfloat16)
-        for ledger in run.each(result.ledgers):
-            only_bf16(run, ledger.calls())
+        all_only_bf16(run, result.ledgers)
         model, total = models[0], STEPS * 2
         size = {name: p.nbytes for name, p in trained(model.values).items() if p.requires_grad}
         experts = sum(size[name] for name in size if name[0].isdigit()) // model.part.spread

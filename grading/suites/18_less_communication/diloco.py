@@ -8,7 +8,6 @@ import torch
 from torch import nn
 
 from course_lib.grade.suite import Exercise, Run, check, diagnosis, in_part
-from course_lib.trace import wire_bytes
 from grading.references.communication import workers
 from grading.references.communication.workers import INNER, OUTER, SHAPES, of_rank
 
@@ -154,7 +153,7 @@ def _compare_bytes(run: Run, dtype: torch.dtype) -> None:
     counts = [torch.Size(shape).numel() for shape in SHAPES]
     for rank, found in enumerate(run.each(result.outputs)):
         ways = (counts, [sum(counts)])
-        fair = [sum(_sent(n, dtype.itemsize, rank) for n in way) for way in ways]
+        fair = [workers.all_reduced(way, dtype, WORLD, rank) for way in ways]
         for inner, outer in WAYS:
             places = found[f"{inner}, {outer}"]["places"]
             steps = workers.sent_by_step(result.ledgers[rank], places)
@@ -163,10 +162,7 @@ def _compare_bytes(run: Run, dtype: torch.dtype) -> None:
                 if meets and sent in fair:
                     continue
                 likely = {
-                    "they were sent in float32: send them in their own dtype":
-                        4 * fair[0] // dtype.itemsize,
-                    "they were sent in float64: send them in their own dtype":
-                        8 * fair[0] // dtype.itemsize,
+                    **workers.in_other_dtypes(fair[0], dtype),
                     "they meet in every step": -1 if meets else fair[0],
                     "twice as many: both weights and differences are sent, or the result is "
                     "sent again": 2 * fair[0],
@@ -174,7 +170,3 @@ def _compare_bytes(run: Run, dtype: torch.dtype) -> None:
                 }  # fmt: skip
                 what = f"bytes sent in step {step} in {dtype}, with a meeting every {EVERY} steps"
                 run.equal(sent, fair[0] if meets else 0, what, likely=likely)
-
-
-def _sent(count: int, itemsize: int, rank: int) -> int:
-    return wire_bytes("all_reduce", itemsize * count, WORLD, rank, itemsize)[0]

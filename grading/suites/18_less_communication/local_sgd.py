@@ -8,7 +8,6 @@ import torch
 from torch import nn
 
 from course_lib.grade.suite import Exercise, Run, check, diagnosis, in_part
-from course_lib.trace import wire_bytes
 from grading.references.communication import workers
 from grading.references.communication.workers import INNER, SHAPES, of_rank
 
@@ -145,12 +144,11 @@ def check_bytes(run: Run) -> None:
 
 def _compare_bytes(run: Run, dtype: torch.dtype) -> None:
     _, _, result = _trained(run, dtype)
-    size = dtype.itemsize
     counts = [torch.Size(shape).numel() for shape in SHAPES]
     for rank, found in enumerate(run.each(result.outputs)):
         ways = [counts, [sum(counts)], [counts[0], sum(counts[1:])]]  # each, all, by group
-        fair = [sum(_sent(n, size, rank) for n in way) for way in ways]
-        stray = sum(_sent(n, size, rank) for n in [*counts, 3])
+        fair = [workers.all_reduced(way, dtype, WORLD, rank) for way in ways]
+        stray = workers.all_reduced([*counts, 3], dtype, WORLD, rank)
         for name in INNER:
             steps = workers.sent_by_step(result.ledgers[rank], found[name]["places"])
             for step, sent in enumerate(steps, 1):
@@ -158,10 +156,7 @@ def _compare_bytes(run: Run, dtype: torch.dtype) -> None:
                 if meets and sent in fair:
                     continue
                 likely = {
-                    "they were sent in float32: send them in their own dtype":
-                        4 * fair[0] // size,
-                    "they were sent in float64: send them in their own dtype":
-                        8 * fair[0] // size,
+                    **workers.in_other_dtypes(fair[0], dtype),
                     "the frozen parameter is sent as well": stray,
                     "they meet in every step": -1 if meets else fair[0],
                     "twice as many: moments or gradients are sent as well": 2 * fair[0],
@@ -170,7 +165,3 @@ def _compare_bytes(run: Run, dtype: torch.dtype) -> None:
                 }  # fmt: skip
                 what = f"bytes sent in step {step} in {dtype}, with a meeting every {EVERY} steps"
                 run.equal(sent, fair[0] if meets else 0, what, likely=likely)
-
-
-def _sent(count: int, itemsize: int, rank: int) -> int:
-    return wire_bytes("all_reduce", itemsize * count, WORLD, rank, itemsize)[0]

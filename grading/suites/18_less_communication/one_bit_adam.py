@@ -9,7 +9,6 @@ from torch import nn
 
 from course_lib.grade.suite import Exercise, Run, check, diagnosis, in_part
 from course_lib.parallel import ErrorFeedback, Sign
-from course_lib.trace import wire_bytes
 from grading.references.communication import compressed, workers
 
 EXERCISE = Exercise(
@@ -158,14 +157,11 @@ def check_bytes(run: Run) -> None:
 
 def _compare_bytes(run: Run, dtype: torch.dtype) -> None:
     start, _, result = _trained(run, dtype)
-    size = dtype.itemsize
     message = (WORLD - 1) * sum(Sign().nbytes(w) for w in start)
     for rank, found in enumerate(run.each(result.outputs)):
         counts = [w.numel() for w in start]
-        fair = [
-            sum(wire_bytes("all_reduce", size * n, WORLD, rank, size)[0] for n in some)
-            for some in (counts, [sum(counts)])
-        ]
+        ways = (counts, [sum(counts)])
+        fair = [workers.all_reduced(some, dtype, WORLD, rank) for some in ways]
         steps = workers.sent_by_step(result.ledgers[rank], found["places"])
         for step, sent in enumerate(steps, 1):
             if step <= WARMUP and sent in fair:
@@ -179,7 +175,8 @@ def _compare_bytes(run: Run, dtype: torch.dtype) -> None:
                         message + fair[0],
                     "whole tensors are sent after the warm-up": fair[0],
                     "messages are sent in the warm-up": message,
-                    "they were sent in float64: send them in their own dtype": 8 * fair[0] // size,
+                    "they were sent in float64: send them in their own dtype":
+                        8 * fair[0] // dtype.itemsize,
                     "nothing is sent": 0,
                 }
             )  # fmt: skip

@@ -7,8 +7,7 @@ from typing import Any
 import torch
 
 from course_lib.grade.suite import Exercise, Run, check, diagnosis, in_part
-from course_lib.trace import wire_bytes
-from grading.references.communication import compressed
+from grading.references.communication import compressed, workers
 from grading.references.communication.workers import of_rank
 
 EXERCISE = Exercise(
@@ -127,10 +126,7 @@ def _compare_bytes(run: Run, dtype: torch.dtype) -> None:
 
     def sent(*counts: int) -> list[int]:
         times = OBJECTS * STEPS
-        return [
-            times * sum(wire_bytes("all_reduce", size * n, WORLD, rank, size)[0] for n in counts)
-            for rank in range(WORLD)
-        ]
+        return [times * workers.all_reduced(counts, dtype, WORLD, rank) for rank in range(WORLD)]
 
     thin = (2 * rows, 2 * columns)
     likely: dict[str, Any] = {

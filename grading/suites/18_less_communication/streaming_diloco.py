@@ -8,7 +8,6 @@ import torch
 from torch import nn
 
 from course_lib.grade.suite import Exercise, Run, check, diagnosis, in_part
-from course_lib.trace import wire_bytes
 from grading.references.communication import workers
 from grading.references.communication.workers import INNER, OUTER, SHAPES, of_rank
 
@@ -128,7 +127,6 @@ def check_bytes(run: Run) -> None:
 
 def _compare_bytes(run: Run, dtype: torch.dtype) -> None:
     _, result = _trained(run, dtype)
-    size = dtype.itemsize
     for rank, found in enumerate(run.each(result.outputs)):
         for way, (delay, _) in enumerate(WAYS):
             steps = workers.sent_by_step(result.ledgers[rank], found["ways"][way]["places"])
@@ -140,17 +138,14 @@ def _compare_bytes(run: Run, dtype: torch.dtype) -> None:
                 ]
                 counts = [n for fragment in begins for n in fragment]
                 ways = (counts, [sum(counts)])
-                fair = [sum(_sent(n, size, rank) for n in some) for some in ways]
+                fair = [workers.all_reduced(some, dtype, WORLD, rank) for some in ways]
                 every = [torch.Size(s).numel() for s in SHAPES]
                 if sent in fair:
                     continue
                 likely = {
-                    "all fragments meet at once": sum(_sent(n, size, rank) for n in every),
+                    "all fragments meet at once": workers.all_reduced(every, dtype, WORLD, rank),
                     "nothing is sent, although a fragment is due": 0 if counts else -1,
-                    "they were sent in float32: send them in their own dtype":
-                        4 * fair[0] // size,
-                    "they were sent in float64: send them in their own dtype":
-                        8 * fair[0] // size,
+                    **workers.in_other_dtypes(fair[0], dtype),
                 }  # fmt: skip
                 what = f"bytes sent in step {step} in {dtype}, with a delay of {delay}"
                 run.equal(sent, fair[0], what, likely=likely)
@@ -176,7 +171,3 @@ def check_order(run: Run) -> None:
                 }
                 what = f"whether a call is under way after step {step}, with a delay of {delay}"
                 run.equal(found > 0, bool(begins), what, likely=likely)
-
-
-def _sent(count: int, itemsize: int, rank: int) -> int:
-    return wire_bytes("all_reduce", itemsize * count, WORLD, rank, itemsize)[0]

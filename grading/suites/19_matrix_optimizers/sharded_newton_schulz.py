@@ -148,7 +148,8 @@ def check_bytes(run: Run) -> None:
     """B: calls and bytes of each rank, for both dimensions and two dtypes."""
     whole = run.random((4, 15))
     for dim, matrix in ((1, whole), (0, whole.T.contiguous().float())):
-        result, size = _compare(run, matrix, [5, 5, 5], dim, terms=2000), matrix.itemsize
+        terms, size = 2000 if matrix.dtype == torch.float32 else 200, matrix.itemsize
+        result = _compare(run, matrix, [5, 5, 5], dim, terms=terms)
         for ledger in run.each(result.ledgers):
             calls = [(event.op, event.payload) for event in ledger.calls()]
             run.equal(

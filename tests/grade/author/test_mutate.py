@@ -10,7 +10,9 @@ START, END = "    # BEGIN SOLUTION\n", "    # END SOLUTION\n"
 GROUP = (
     f"def shared(x, group):\n{START}    y = x + 1\n    all_reduce(y, group)\n{END}    return y\n"
 )
-PLAIN = f"def area(a, b):\n{START}    left = a * 2\n    right = b + 1\n    return left * right\n"
+PLAIN = (
+    f"def area(a, b):\n{START}    left = a * 2\n    right = b + 1\n    return left * right\n{END}"
+)
 
 
 def changes(source: str) -> list[str]:
@@ -55,9 +57,9 @@ def test_without_a_group_no_rank_does_anything_alone() -> None:
     ],
 )
 def test_statements_that_may_change_places(second: str, swapped: bool) -> None:
-    made = changes(f"def area(a, b):\n{START}    left = take(a)\n    {second}\n")
+    made = changes(f"def area(a, b):\n{START}    left = take(a)\n    {second}\n{END}")
     assert ("line 3: swap with the next statement" in made) is swapped
 
 
 def test_a_line_that_is_marked_is_left_alone() -> None:
-    assert changes(f"def one(x):\n{START}    return x + 1  # mutate: same\n") == []
+    assert changes(f"def one(x):\n{START}    return x + 1  # mutate: same\n{END}") == []

@@ -16,11 +16,7 @@ from course_lib.checkpoint import find_checkpoint
 from course_lib.checkpoint.formats.safetensors import export_safetensors
 from course_lib.trace import Refusal
 from course_lib.train.command.folder import CHECKPOINTS, read_config
-from course_lib.train.command.other_tools.hugging_face import (
-    WEIGHTS,
-    their_config,
-    their_name,
-)  # fmt: skip
+from course_lib.train.command.other_tools.hugging_face import WEIGHTS, their_config, their_name
 
 
 def export(run: Path, out: Path) -> int:
