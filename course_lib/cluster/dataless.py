@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
+from enum import Enum
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -49,6 +50,14 @@ class Form(NamedTuple):
     dtype: torch.dtype
 
 
+class Known(Enum):
+    """What else can be known of an operation on tensors of these forms."""
+
+    NOTHING = "it was not seen before"
+    IN_PLACE = "out comes its first argument, with other values"
+    VIEW = "out comes a view of what went in: nothing is written"
+
+
 class Dataless(TorchDispatchMode):
     """Runs operations on shapes alone, in the block.
 
@@ -62,7 +71,7 @@ class Dataless(TorchDispatchMode):
     def __init__(self, watch: Watch, load: Sequence[float] = ()) -> None:
         super().__init__()
         self._watch, self._load = watch, load
-        self._forms: dict[Any, Form | None] = {}  # None: its first argument, with other values
+        self._forms: dict[Any, Form | Known] = {}
         self._random = torch.default_generator.get_state()
 
     @classmethod
@@ -95,7 +104,7 @@ class Dataless(TorchDispatchMode):
         there = on_device(META, {"device": META, **options})
         key = _key(func, args, there)
         form = self._forms.get(key)
-        result = _empty(form) if form else func(*args, **there)
+        result = _empty(form) if isinstance(form, Form) else func(*args, **there)
         if not (result.is_floating_point() or result.is_complex()):
             return self._known(func, args, options)
         if key is not None:
@@ -146,21 +155,30 @@ class Dataless(TorchDispatchMode):
         if not all(tensor.is_meta for tensor in tensors):
             args, options = _without_data(func, args, options)
         key = _key(func, args, options)
-        if key is not None and key in self._forms:
-            form = self._forms[key]
-            result = _empty(form) if form else args[0]
-            self._watch(func, args, result)
-            return result
-        result = func(*args, **options)
-        if key is not None and result is args[0]:
-            self._forms[key] = None
-        places = {t.untyped_storage()._cdata for t in tensors}
-        new = isinstance(result, torch.Tensor) and result.untyped_storage()._cdata not in places
-        if new and key is not None:
-            self._forms[key] = Form(result.shape, result.stride(), result.dtype)
-        if new or not _is_view(func, result):
+        known = self._forms.get(key, Known.NOTHING)
+        if known is Known.VIEW:
+            return func(*args, **options)
+        if known is Known.NOTHING:
+            result = func(*args, **options)
+            known = _found(func, args, tensors, result)
+            if key is not None and known is not Known.NOTHING:
+                self._forms[key] = known
+        else:
+            result = _empty(known) if isinstance(known, Form) else args[0]
+        if known is not Known.VIEW:
             self._watch(func, args, result)
         return result
+
+
+def _found(func: Any, args: Any, tensors: list[torch.Tensor], result: Any) -> Form | Known:
+    """What an operation did."""
+    if args and result is args[0]:
+        return Known.IN_PLACE
+    if not isinstance(result, torch.Tensor):
+        return Known.NOTHING
+    if result.untyped_storage()._cdata not in {t.untyped_storage()._cdata for t in tensors}:
+        return Form(result.shape, result.stride(), result.dtype)
+    return Known.NOTHING if func._schema.is_mutable else Known.VIEW
 
 
 @cache
@@ -250,11 +268,6 @@ def _part(value: Any) -> Any:
 
 def _empty(form: Form) -> torch.Tensor:
     return torch.empty_strided(form.size, form.stride, dtype=form.dtype, device=META)
-
-
-def _is_view(func: Any, result: Any) -> bool:
-    """Whether nothing was written: not in place, and nothing new."""
-    return not func._schema.is_mutable and isinstance(result, torch.Tensor)
 
 
 def refuse_values(what: str, tensor: torch.Tensor) -> None:

@@ -58,7 +58,7 @@ class SumOverRanks(torch.autograd.Function):
     def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None]:
         """Takes this rank's gradient of the sum, and returns the gradient of its summand."""
         # BEGIN SOLUTION: the gradient of this rank's summand; None for the group
-        total = grad.clone()
+        total = grad.clone()  # mutate: same
         all_reduce(total, ctx.group)
         return total, None
         # END SOLUTION

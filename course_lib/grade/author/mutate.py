@@ -108,9 +108,15 @@ def _bodies(tree: ast.AST) -> Iterator[tuple[ast.AST, str, list[ast.stmt]]]:
                     yield owner, name, body
 
 
+def _is_of_ranks(argument: ast.arg) -> bool:
+    """Whether it is a group or a mesh; a tuple may be called a group too, in logs."""
+    kind = argument.annotation and ast.unparse(argument.annotation)
+    return kind in ("Group", "Mesh") or (kind is None and argument.arg == "group")
+
+
 def _statements(tree: ast.AST) -> Found:
     """Delete a statement; where there is a group, do it on all ranks but one, or on one only."""
-    ranks = any(getattr(node, "arg", "") == "group" for node in ast.walk(tree))
+    ranks = any(isinstance(node, ast.arg) and _is_of_ranks(node) for node in ast.walk(tree))
     by_rank = (
         ("skip on rank 0:", f"if {RANK} != 0:\n    pass"),
         ("only on rank 0:", f"if {RANK} == 0:\n    pass"),

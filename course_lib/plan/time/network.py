@@ -12,6 +12,7 @@ a group is given by its ranks, and is alone until `crowding` says what else runs
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -103,11 +104,11 @@ def crowding(running: Sequence[Transfer], cluster: Cluster) -> list[float]:
         running: transfers that have begun and not ended.
         cluster: the links.
     """
-    wanted: dict[Port, float] = {}
+    room = {kind: _capacity(kind, cluster) for kind in ("inside", "between")}
+    wanted: dict[Port, float] = defaultdict(float)
     for one in running:
         for port, amount in one.ports.items():
-            share = amount / one.flowing / _capacity(port, cluster)
-            wanted[port] = wanted.get(port, 0.0) + share
+            wanted[port] += amount / one.flowing / room[port.kind]
     return [max([1.0, *(wanted[port] for port in one.ports)]) for one in running]
 
 
@@ -121,9 +122,9 @@ def _check(op: str, ranks: Sequence[int], cluster: Cluster) -> None:
         )
 
 
-def _capacity(port: Port, cluster: Cluster) -> float:
-    """Bytes/s; where the switch adds, it takes in more than a ring reaches."""
-    link = getattr(cluster, port.kind)
+def _capacity(kind: str, cluster: Cluster) -> float:
+    """Bytes/s of a port; where the switch adds, it takes in more than a ring reaches."""
+    link = getattr(cluster, kind)
     return max(link.bandwidth, link.switched)
 
 

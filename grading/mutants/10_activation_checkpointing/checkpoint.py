@@ -15,6 +15,10 @@ WRONG = [
 -            args[i] = tensor.detach().requires_grad_(ctx.needs_input_grad[i + 2])
 +            args[i] = tensor.detach().requires_grad_()
 '''),
+    Wrong("gradients_of_others", ["only `x` or only `other`"], '''
+-            args[i] = tensor.detach().requires_grad_(ctx.needs_input_grad[i + 2])
++            args[i] = tensor.detach().requires_grad_(ctx.needs_input_grad[i - 2] and tensor.is_floating_point())
+'''),
     Wrong("autocast_always", ["autocast as in forward is missing"], '''
 -        with torch.enable_grad(), torch.autocast("cpu", dtype=dtype, enabled=on):
 +        with torch.enable_grad(), torch.autocast("cpu", dtype=dtype, enabled=True):

@@ -92,6 +92,10 @@ def walk(checkpoint: Call, given: dict[str, Any]) -> dict[str, Any]:
     )
     loss.backward()
     found["again"] = [inner.grad, *first.grads(), *second.grads()]
+    for needs in (True, False), (False, True):
+        pair = [data.clone().requires_grad_(need) for need in needs]
+        checkpoint(first, pair[0], 1, pair[1], order).sum().backward()
+        found["one"] = [*found.get("one", []), *(tensor.grad for tensor in pair)]
     return found
 
 
@@ -206,6 +210,9 @@ def check_gradients(run: Run) -> None:
     run.close(found["x"], wanted["x"], "the gradient of the second block's `x`", likely=likely)
     run.close(found["first"], wanted["first"], "gradients of the first block's parameters")
     run.close(found["again"], wanted["again"], "all gradients, after a second backward")
+    what = "the gradients where only `x` or only `other` needs one"
+    run.equal([g is None for g in found["one"]], [g is None for g in wanted["one"]], what)
+    run.close(found["one"], wanted["one"], what)
     run.equal(found["watched"], False, "whether the output under `no_grad` requires a gradient")
 
 
