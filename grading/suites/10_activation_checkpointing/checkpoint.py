@@ -92,8 +92,8 @@ def walk(checkpoint: Call, given: dict[str, Any]) -> dict[str, Any]:
     )
     loss.backward()
     found["again"] = [inner.grad, *first.grads(), *second.grads()]
-    for needs in (True, False), (False, True):
-        pair = [data.clone().requires_grad_(need) for need in needs]
+    for flags in (True, False), (False, True):
+        pair = [data.clone().requires_grad_(flag) for flag in flags]
         checkpoint(first, pair[0], 1, pair[1], order).sum().backward()
         found["one"] = [*found.get("one", []), *(tensor.grad for tensor in pair)]
     return found
