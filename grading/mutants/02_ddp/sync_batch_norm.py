@@ -55,7 +55,7 @@ WRONG = [
 +            var = (square - mean.square()).detach()
 '''),
     Wrong("detached", ["no gradient flows through mean and variance"], '''
--        total = grad.clone()
+-        total = grad.clone()  # mutate: same
 -        all_reduce(total, ctx.group)
 -        return total, None
 +        return None, None
@@ -113,7 +113,7 @@ WRONG = [
 +            mean, var = whole.mean(0), whole.var(0, correction=0)
 '''),
     Wrong("identity_backward", ["only this rank's loss reaches the statistics"], '''
--        total = grad.clone()
+-        total = grad.clone()  # mutate: same
 -        all_reduce(total, ctx.group)
 -        return total, None
 +        return grad, None
