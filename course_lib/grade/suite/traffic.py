@@ -43,7 +43,7 @@ class Traffic:
         raise CheckFailed(message, rank, _byte_list(wanted), _byte_list(sent), cause)
 
     def ring(self, result: Result, cause: str) -> None:
-        """N-1 messages from each rank, all to the same neighbour, and all ranks at once.
+        """N-1 messages from each rank, all to the next one, and all ranks at once.
 
         Args:
             result: the run of one walk round the ring.
@@ -52,13 +52,13 @@ class Traffic:
         world = result.world
         for rank, ledger in enumerate(result.ledgers):
             peers = [event.peer for event in ledger.events if event.op == "send"]
-            ways = [(rank + 1) % world, (rank - 1) % world]
             if len(peers) != world - 1:
                 what = f"the number of messages sent by one of {world} ranks"
                 message = f"{what} is not what it should be"
                 raise CheckFailed(message, rank, str(world - 1), str(len(peers)))
-            if not any(set(peers) == {way} for way in ways):
-                wanted, found = f"all to rank {ways[0]}", f"to ranks {peers}"
+            following = (rank + 1) % world
+            if set(peers) != {following}:
+                wanted, found = f"all to rank {following}", f"to ranks {peers}"
                 raise CheckFailed("messages leave the ring", rank, wanted, found, cause)
         count = rounds(result.ledgers)
         if count > 2 * (world - 1):

@@ -268,9 +268,9 @@ def check_agree(run: Run) -> None:
     )
     for agreed, answer, what in zip(wanted, answers, names, strict=True):
         run.equal(answer, agreed, f"agree for {what}", likely={cause: not agreed})
-    for (first, second, _), left, what in zip(cases, found["left"], names, strict=True):
-        given, kept = ([t.nan_to_num(7.0) for t in pair] for pair in ((first, second), left))
-        run.equal(kept, given, f"what was given to agree for {what}")
+    for (*given, _), left, what in zip(cases, found["left"], names, strict=True):
+        before, after = ([torch.nan_to_num(t, 7.0) for t in pair] for pair in (given, left))
+        run.equal(after, before, f"what was given to agree for {what}")
 
 
 @check("the first step, and its first layer in the order of execution", points=4, code="E")
