@@ -42,12 +42,13 @@ class Traffic:
         message = f"{what} with {result.world} ranks"
         raise CheckFailed(message, rank, _byte_list(wanted), _byte_list(sent), cause)
 
-    def ring(self, result: Result, cause: str) -> None:
-        """N-1 messages from each rank, all to the next one, and all ranks at once.
+    def ring(self, result: Result, cause: str, *, either: bool = True) -> None:
+        """N-1 messages from each rank, all to the same neighbour, and all ranks at once.
 
         Args:
             result: the run of one walk round the ring.
             cause: the likely reason if a message goes elsewhere.
+            either: the neighbour may be the one before as well, not the next alone.
         """
         world = result.world
         for rank, ledger in enumerate(result.ledgers):
@@ -56,9 +57,9 @@ class Traffic:
                 what = f"the number of messages sent by one of {world} ranks"
                 message = f"{what} is not what it should be"
                 raise CheckFailed(message, rank, str(world - 1), str(len(peers)))
-            following = (rank + 1) % world
-            if set(peers) != {following}:
-                wanted, found = f"all to rank {following}", f"to ranks {peers}"
+            ways = [(rank + 1) % world, (rank - 1) % world][: 2 if either else 1]
+            if not any(set(peers) == {way} for way in ways):
+                wanted, found = f"all to rank {ways[0]}", f"to ranks {peers}"
                 raise CheckFailed("messages leave the ring", rank, wanted, found, cause)
         count = rounds(result.ledgers)
         if count > 2 * (world - 1):
