@@ -7,6 +7,30 @@ WRONG = [
 -    limit = 4 * (step + 1) ** 0.5 * eps * right.norm()
 +    limit = 4 * (step + 1) ** 0.5 * eps
 '''),
+    Wrong("eps_of_the_suspect", ["the eps of the suspect's dtype"], '''
+-    eps = max(torch.finfo(tensor.dtype).eps for tensor in (reference, suspect))
++    eps = torch.finfo(suspect.dtype).eps
+'''),
+    Wrong("five_times", ["agree for", "is not what it should be"], '''
+-    limit = 4 * (step + 1) ** 0.5 * eps * right.norm()
++    limit = 5 * (step + 1) ** 0.5 * eps * right.norm()
+'''),
+    Wrong("nan_is_zero", ["a suspect that is NaN where the reference is 0"], '''
+-    right, other = reference.double(), suspect.double()
++    right, other = reference.double(), suspect.double().nan_to_num()
+'''),
+    Wrong("changes_the_reference", ["what was given to agree"], '''
+-    return bool((other - right).norm() <= limit)  # with a NaN no comparison holds
++    return bool(right.sub_(other).norm() <= limit)  # with a NaN no comparison holds
+'''),
+    Wrong("flat_view", ["view size is not compatible"], '''
+-    right, other = reference.double(), suspect.double()
++    right, other = reference.view(-1).double(), suspect.view(-1).double()
+'''),
+    Wrong("root_of_the_step", ["agree for"], '''
+-    limit = 4 * (step + 1) ** 0.5 * eps * right.norm()
++    limit = 4 * max(step, 1) ** 0.5 * eps * right.norm()
+'''),
     Wrong("bit_for_bit", ["every rounding counts as a fault"], '''
 -    return bool((other - right).norm() <= limit)  # with a NaN no comparison holds
 +    return bool(torch.equal(right, other))  # with a NaN no comparison holds

@@ -7,6 +7,22 @@ WRONG = [
 -            sides.setdefault(made[rank][kind], []).append(rank)
 +            sides.setdefault(tuple(made[rank][each] for each in ("op", "dtype", "shape")), []).append(rank)
 '''),
+    Wrong("waits_in_the_last_only", ["who never comes"], '''
+-            still = [record for record in log["records"] if record["state"] == "waiting"]
++            still = [record for record in log["records"][-1:] if record["state"] == "waiting"]
+'''),
+    Wrong("in_the_order_of_the_group", ["in ascending order"], '''
+-            faults.append((sort, begin, Finding("missing", group, seq, tuple(sorted(gone)))))
++            named = tuple(rank for rank in group if rank in gone)
++            faults.append((sort, begin, Finding("missing", group, seq, named)))
+'''),
+    Wrong("lowest_is_on_a_large_side", ["the difference in the call"], '''
+-            usual = max(sides.values(), key=len)  # the first of the largest: with the lowest rank
++            most = max(map(len, sides.values()))
++            first = next(iter(sides.values()))
++            large = [side for side in sides.values() if len(side) == most]
++            usual = large[0] if len(large) == 1 else first
+'''),
     Wrong("all_named", ["all ranks of the call are named"], '''
 -            return kind, tuple(sorted(made.keys() - set(usual)))
 +            return kind, tuple(sorted(made))

@@ -14,6 +14,53 @@ WRONG = [
 +        if (number + 1) % self.every and not full:
 +            return False
 '''),
+    Wrong("bytes_as_float32", ["(step, generation) of the collections"], '''
+-            full = torch.tensor([held > self.most], dtype=torch.int64)
++            full = torch.tensor([held], dtype=torch.float32)
+@@
+-            if not full:
++            if not full.item() > self.most:
+'''),
+    Wrong("changes_the_begins", ["what was given to saved"], '''
+-    return begins.max(0).values - (begins - own).max(0).values
++    return begins.max(0).values - begins.sub_(own).max(0).values
+'''),
+    Wrong("collects_twice_at_first", ["when it is entered"], '''
+         gc.collect()  # before the freeze, or garbage would be frozen too
++        gc.collect()
+'''),
+    Wrong("state_when_it_was_made", ["whether it runs by itself"], '''
+         self.group, self.every, self.most = group, every, most
++        self.ran_by_itself = gc.isenabled()
+@@
+-        self.ran_by_itself = gc.isenabled()
+'''),
+    Wrong("thawed_only_without_an_exception", ["an exception: True", "stays frozen"], '''
+-        gc.unfreeze()  # mutate: same
++        if error[0] is None:
++            gc.unfreeze()
+'''),
+    Wrong("freezes_again", ["only entering freezes"], '''
+-        gc.collect()
+-        return True
++        gc.collect()
++        gc.freeze()
++        return True
+'''),
+    Wrong("threshold_for_good", ["whether it runs by itself"], '''
+-        gc.disable()  # mutate: same
++        gc.set_threshold(0)
+'''),
+    Wrong("pauses_in_float32", ["the gain of each"], '''
+-    own = torch.zeros_like(begins)
++    own = torch.zeros(begins.shape)
+'''),
+    Wrong("one_rank_asks_nobody", ["(step, generation)"], '''
+-        if (number + 1) % self.every:
++        if (number + 1) % self.every and self.group.size == 1:
++            return False
++        if (number + 1) % self.every:
+'''),
     Wrong("counter_of_its_own", ["(step, generation) of the collections"], '''
 -        if (number + 1) % self.every:
 +        self.steps = getattr(self, "steps", 0) + 1

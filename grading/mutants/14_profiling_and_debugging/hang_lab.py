@@ -18,6 +18,21 @@ WRONG = [
 -            comm.all_reduce(kept, group, "avg")
 +            best, kept = mean, averaged
 '''),
+    Wrong("best_is_the_later_of_two_equal", ["keep_best", "wrong value"], '''
+-        if mean < best:
++        if mean <= best:
+'''),
+    Wrong("norm_anywhere_in_the_name", ["sync_gradients", "normless_head"], '''
+-        if name.endswith("norm"):  # mutate: same
++        if "norm" in name:
+'''),
+    Wrong("ring_backwards", ["ring_scores", "messages leave the ring", "on from there"], '''
+-        scores[(group.index - step) % group.size] = keys @ queries.T
++        scores[(group.index + step) % group.size] = keys @ queries.T
+@@
+-            comm.exchange(keys, group.next, incoming, group.previous, group)
++            comm.exchange(keys, group.previous, incoming, group.next, group)
+'''),
     Wrong("best_averages_once_at_the_end", ["keep_best", "bytes sent by keep_best", "the weights are averaged only once"], '''
 -    best = kept = losses.new_full((), float("inf"))
 +    best = torch.full_like(losses[0], float("inf"))
@@ -35,7 +50,7 @@ WRONG = [
 +        if loss < best:
 +            best, kept = loss, weight
 '''),
-    Wrong("best_if_any_rank_improves", ["keep_best", "the best averaged loss has the wrong value"], '''
+    Wrong("best_if_any_rank_improves", ["keep_best", "has the wrong value"], '''
 -    best = kept = losses.new_full((), float("inf"))
 +    best = torch.full_like(losses[0], float("inf"))
 +    kept = torch.empty_like(weights[0])

@@ -16,6 +16,32 @@ WRONG = [
 -        self.under_way.clear()  # only now: until its wait, a buffer must live
 +        gc.collect()
 '''),
+    Wrong("clears_gradients", ["the gradients that were there before evaluate"], '''
+         self.scores.append(score)
++        self.model.zero_grad()
+'''),
+    Wrong("cleared_at_the_next_call", ["until the next call the last one's tensors live"], '''
++        self.under_way.clear()
+         for parameter in self.model.parameters():
+             mean = parameter.grad.clone()
+@@
+-        self.under_way.clear()  # only now: until its wait, a buffer must live
+'''),
+    Wrong("last_output_stays", ["until the next call the last one's tensors live"], '''
+             self.means[name] = total / count
++            layer.last = output
+'''),
+    Wrong("left_to_the_collector", ["bytes gained in 5 further calls of synchronize"], '''
+-        self.under_way.clear()  # only now: until its wait, a buffer must live
++        ring = [self.under_way]
++        ring.append(ring)
++        self.under_way = []
+'''),
+    Wrong("weighed_by_rows", ["every forward counts once"], '''
+-            total, count = total + float(output.detach().abs().mean()), count + 1
++            total += float(output.detach().abs().sum())
++            count += output.numel()
+'''),
     Wrong("evaluate_left", ["bytes gained in 5 further evaluations", "no backward ever runs"], '''
 -        with torch.no_grad():
 -            score = float(self.loss(x, y))  # a number: the tensor and its graph may go

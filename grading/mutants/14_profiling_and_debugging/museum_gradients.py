@@ -15,6 +15,46 @@ WRONG = [
 +    all_reduce(buffer, dp, "avg")
 +    return buffer.chunk(dp.size)[dp.index]
 '''),
+    Wrong("a_float64_block_is_its_own_copy", ["of the block that was given"], '''
+-    engine = copy.deepcopy(block).double()
++    own = block.bias.dtype == torch.float64
++    engine = block if own else copy.deepcopy(block).double()
+'''),
+    Wrong("block_with_hooks_too", ["hooks on its parameters"], '''
+     engine = copy.deepcopy(block).double()
++    for name, parameter in block.named_parameters():
++        if name not in CUT:
++            parameter.register_hook(lambda grad: summed(grad, tp))
+'''),
+    Wrong("block_without_gradients", ["the sum of its gradients"], '''
+     engine = copy.deepcopy(block).double()
++    for parameter in block.parameters():
++        parameter.grad.zero_()
+'''),
+    Wrong("block_trains", ["whether it trains, of the block"], '''
+     engine = copy.deepcopy(block).double()
++    block.train()
+'''),
+    Wrong("engine_as_it_was", ["whether the engine trains"], '''
+-    return engine.train()  # mutate: same
++    return engine
+'''),
+    Wrong("by_way_of_float32", ["wrong value"], '''
+-    engine = copy.deepcopy(block).double()
++    engine = copy.deepcopy(block).float().double()
+'''),
+    Wrong("ends_in_two_calls", ["the number of calls that send something"], '''
+-        all_reduce(views["embedding"], ends)
++        for piece in views["embedding"].view(-1).tensor_split(2):
++            all_reduce(piece, ends)
+'''),
+    Wrong("zeros_for_none", ["that had no gradient and have one now"], '''
+-    squares = torch.zeros((), dtype=torch.float64)  # mutate: same
++    squares = torch.zeros((), dtype=torch.float64)
++    for each in block.parameters():
++        if each.grad is None:
++            each.grad = torch.zeros_like(each)
+'''),
     Wrong("another_line", ["this line of start_engine is not the one"], '''
 -    "start_engine": ("parameter.register_hook(lambda grad: summed(grad, tp))", "all"),
 +    "start_engine": ("engine.zero_grad()", "all"),

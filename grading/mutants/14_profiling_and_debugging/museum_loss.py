@@ -22,6 +22,14 @@ WRONG = [
 -    counted = torch.tensor(sum(int((targets != IGNORED).sum()) for _, targets in window))
 +    counted = torch.tensor(sum(targets.numel() for _, targets in window))
 '''),
+    Wrong("token_0_is_padding", ["the gradient (counted tokens"], '''
+-    counted = torch.tensor(sum(int((targets != IGNORED).sum()) for _, targets in window))
++    counted = torch.tensor(sum(int((targets > 0).sum()) for _, targets in window))
+'''),
+    Wrong("one_token_at_least_for_each_rank", ["the gradient (counted tokens 0 | 1 | 0"], '''
+     all_reduce(counted, group)
++    counted = counted.clamp(min=group.size)
+'''),
     Wrong("divided_by_window_too", ["divided by the number of micro-batches as well"], '''
 -            (losses * group.size / counted).backward()
 +            (losses * group.size / counted / len(window)).backward()

@@ -49,6 +49,15 @@ WRONG = [
 +        order = share[torch.randperm(len(share), generator=generator)]
 +        for batch in order.split(size):
 '''),
+    Wrong("epochs_of_lists", ["the types of the batches"], '''
+-            step(batch)
++            step(batch.tolist())
+'''),
+    Wrong("epochs_of_whole_batches", ["the sizes of the batches"], '''
+-            step(batch)
++            if len(batch) == size:
++                step(batch)
+'''),
     Wrong("evaluate_all_everywhere", ["share the work"], '''
 -    "evaluate": ("mine = shard_indices(len(targets), group.index, group.size, epoch)", "all"),
 +    "evaluate": (
@@ -275,6 +284,23 @@ WRONG = [
 -    if f"random/{group.index}" in entries:
 -        generator.set_state(entries[f"random/{group.index}"])
 +    generator.set_state(entries[f"random/{group.index % 2}"])
+'''),
+    Wrong("step_halves_to_whole_numbers", ["the scale after update"], '''
+-    if overflow:  # mutate: same
+-        return scale / 2
++    if overflow:
++        return scale // 2
+'''),
+    Wrong("step_looks_at_squares", ["the scale after update 5"], '''
+-    overflow = (~gradient.isfinite()).any().to(torch.float32)
++    overflow = (~gradient.square().sum().isfinite()).to(torch.float32)
+'''),
+    Wrong("step_halves_for_each_rank", ["the scale after update 3"], '''
+-    comm.all_reduce(overflow, group, "max")
++    comm.all_reduce(overflow, group)
+@@
+-        return scale / 2
++        return scale / 2 ** int(overflow)
 '''),
     Wrong("step_asks_only_if_bad", ["deadlock"], '''
 -    "evaluate": ("mine = shard_indices(len(targets), group.index, group.size, epoch)", "all"),

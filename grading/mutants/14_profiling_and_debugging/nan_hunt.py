@@ -21,6 +21,49 @@ WRONG = [
 +    if made:
 +        all_reduce(first, group, "min")
 '''),
+    Wrong("removes_all_hooks", ["hooks that were there before were removed"], '''
+-    for hook in hooks:
+-        hook.remove()
++    for module in model.modules():
++        module._forward_hooks.clear()
++        module._backward_hooks.clear()
+'''),
+    Wrong("runs_twice", ["the number of forwards"], '''
+     look("inputs", "forward", (), inputs)
++    model(*inputs)
+'''),
+    Wrong("mends_the_batch", ["the number of batches that were changed"], '''
+-    loss = model(*inputs)
++    if made:
++        inputs[0].data.nan_to_num_(3.0)
++    loss = model(*inputs)
+'''),
+    Wrong("none_is_a_tensor", ["NoneType"], '''
+-        return all(bool(t.isfinite().all()) for t in tensors if t is not None)
++        return all(bool(t.isfinite().all()) for t in tensors)
+'''),
+    Wrong("last_name", ["model.named_modules() has the first"], '''
+-    for name, module in model.named_modules():
++    names = {module: name for name, module in model.named_modules(remove_duplicate=False)}
++    for module, name in names.items():
+'''),
+    Wrong("looks_once", ["is looked at twice"], '''
+-        if finite(given) and not finite(result):
++        if (name, way) in seen:
++            return
++        if finite(given) and not finite(result):
+'''),
+    Wrong("alone_without_a_collective", ["in a world of 1"], '''
+-    all_reduce(first, group, "min")  # the number and the rank in one: ties go to the lowest
++    if group.size > 1:
++        all_reduce(first, group, "min")
+'''),
+    Wrong("far_too_many_numbers", ["the bytes that a rank contributes"], '''
+-    all_reduce(first, group, "min")  # the number and the rank in one: ties go to the lowest
++    wide = first.repeat(16)
++    all_reduce(wide, group, "min")
++    first = wide[0]
+'''),
     Wrong("first_of_a_tuple", ["a tuple has several tensors"], '''
 -        tensors = values if isinstance(values, tuple) else (values,)
 +        tensors = values[:1] if isinstance(values, tuple) else (values,)

@@ -11,6 +11,31 @@ WRONG = [
 -        while self.asked < len(self.documents) and len(self.coming) <= self.ahead:
 +        while self.asked < len(self.documents):
 '''),
+    Wrong("begins_anew", ["a loader that has ended gives a row"], '''
+         if not self.coming:
++            self.load_state_dict({"document": 0, "token": 0})
+             raise StopIteration
+'''),
+    Wrong("keeps_what_is_open", ["of a loader that was used before"], '''
+-        self.open: deque[torch.Tensor] = deque()  # here and not used up, the first: `document`
++        self.open = getattr(self, "open", deque())
+'''),
+    Wrong("one_state_for_all", ["the rows after a stop"], '''
+-        return {"document": self.document, "token": self.token}
++        vars(self).setdefault("state", {}).update(document=self.document, token=self.token)
++        return self.state
+'''),
+    Wrong("reads_everything_first", ["all rows are read before the first is given"], '''
+-    while True:
++    rows = []
++    while True:
+@@
+-            return
+-        yield row
++            break
++        rows.append(row)
++    yield from rows
+'''),
     Wrong("boundary_is_a_target", ["a target like any other"], '''
 -            stream[1:].masked_fill(first[1:], UNCOUNTED),
 +            stream[1:],

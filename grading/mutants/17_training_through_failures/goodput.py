@@ -7,6 +7,14 @@ WRONG = [
 -        name = "repeated" if what == "step" and last[step] != (end, begin) else what
 +        name = what
 '''),
+    Wrong("begins_last", ["the goodput of log"], '''
+-        for begin, end, what, step in sorted(log, key=lambda s: s[1])
++        for begin, end, what, step in sorted(log, key=lambda s: s[0])
+'''),
+    Wrong("sorts_the_log", ["when they had been asked about"], '''
++    log.sort(key=lambda s: s[1])
+     paid = (max(end for _, end, _, _ in log) - min(begin for begin, *_ in log)) * ranks
+'''),
     Wrong("first_attempt", ["the last attempt at a step is the useful one"], '''
 -        for begin, end, what, step in sorted(log, key=lambda s: s[1])
 +        for begin, end, what, step in sorted(log, key=lambda s: -s[1])

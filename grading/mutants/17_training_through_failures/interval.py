@@ -11,6 +11,25 @@ WRONG = [
              found.append(time)
 +        last = time
 '''),
+    Wrong("start_is_an_incident", ["the incidents of reports"], '''
+-    found: list[float] = []
++    found: list[float] = [0.0]
+@@
+-    return found
++    return found[1:]
+'''),
+    Wrong("limit_above_one", ["the interval of reports"], '''
+-    if r >= 1:
++    if r > 1:
+'''),
+    Wrong("limit_of_the_save", ["the interval of reports"], '''
+-    if r >= 1:
++    if save >= mean:
+'''),
+    Wrong("whole_seconds", ["the incidents of reports"], '''
+-            found.append(time)
++            found.append(int(time))
+'''),
     Wrong("every_report", ["every report counts as an incident"], '''
 -        if not found or time - found[-1] >= window:
 -            found.append(time)

@@ -94,7 +94,7 @@ def jobs(run: Run, count: int = 110) -> list[list[Log]]:
     rng = random.Random(run.number(0, 2**31))
     every = [_job(rng) for _ in range(count)]
     every += [job for _ in range(8) for job in _accidents()]
-    return [_at_work(), *(job.play(rng) for job in every)]
+    return [_at_work(), _waits_for_an_older_call(), *(job.play(rng) for job in every)]
 
 
 def _at_work() -> list[Log]:
@@ -109,22 +109,42 @@ def _at_work() -> list[Log]:
     return logs
 
 
+def _waits_for_an_older_call() -> list[Log]:
+    """Rank 0 began two calls and waits for the first, which rank 1 never made: it has ended."""
+    first, second = (1, 0), (2, 0)
+    call = {"op": OPS[0], "dtype": DTYPES[0], "shape": (4,), "seq": 0}
+    records = [
+        {**call, "group": first, "state": "waiting", "begin": 1.0},
+        {**call, "group": second, "state": "under way", "begin": 2.0},
+    ]
+    return [
+        {"rank": 0, "state": "running", "records": records, "made": {first: 1, second: 1}},
+        {"rank": 1, "state": "raised", "records": [], "made": {}},
+        {"rank": 2, "state": "running", "records": [], "made": {}},
+    ]
+
+
 def _accidents() -> list[Job]:
-    """Three that chance seldom makes: a victim, a circle, and a fault beside an older death."""
+    """Four that chance seldom makes: a victim, a circle, a fault beside an older death, two deaths.
+
+    In the last, the two that are missing stand in the group in descending order.
+    """
     every, pair, near = (0, 1, 2, 3), (1, 3), (0, 1)
     world, side = (Call(group, OPS[0], DTYPES[0], (4,), True) for group in (every, pair))
     first = Call(near, OPS[0], DTYPES[0], (4,), False)
+    turned = world._replace(group=(3, 2, 0, 1))
     other, begun = first._replace(op=OPS[1], shape=(8,)), world._replace(waits=False)
     return [
         Job({0: [world], 1: [world, side], 2: [], 3: [side, world]}, 1e9, 9, {2: "raised"}),
         Job({0: [world], 1: [side, world], 2: [world], 3: [world, side]}, 1e9, 9),
         Job({0: [begun, first], 1: [begun, other], 2: [], 3: [begun]}, 1e9, 9, {2: "killed"}),
+        Job({0: [turned], 1: [turned], 2: [], 3: []}, 1e9, 9, {2: "killed", 3: "raised"}),
     ]
 
 
 def _job(rng: random.Random) -> Job:
     world = rng.choice((2, 3, 4, 4, 5, 6, 6))
-    ranks = sorted(rng.sample(range(10), world))
+    ranks = rng.sample(range(10), world)  # as groups may have them: not ascending
     width = 2 if world in (4, 6) else world
     rows = [tuple(ranks[i : i + width]) for i in range(0, world, width)]
     columns = [tuple(ranks[i::width]) for i in range(width)] if width < world else []

@@ -109,7 +109,7 @@ class Replicas:
         self.weight, self.inputs, self.seed, self.steps = weight, inputs, seed, steps
 
     def resumed(self, world: int) -> tuple[list[torch.Tensor], torch.Tensor, torch.Tensor]:
-        """The second job on `world` ranks, at least FIRST, as if there had been no stop.
+        """The second job on `world` ranks as if there had been no stop.
 
         Returns:
             Each rank's masks; the weights at its beginning, and at its end.
@@ -119,7 +119,7 @@ class Replicas:
         self._train(model, generators)
         loaded = model.weight.detach().clone()
         generators += [self._generator(rank + self.LATER) for rank in range(self.FIRST, world)]
-        return self._train(model, generators), loaded, model.weight.detach()
+        return self._train(model, generators[:world]), loaded, model.weight.detach()
 
     def slips(self, rank: int) -> dict[str, Any]:
         """Known wrong masks of one rank after the resume, as lists."""

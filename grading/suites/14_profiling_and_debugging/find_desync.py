@@ -138,7 +138,10 @@ def _form(found: Any, right: Any) -> str:
 def _calls(run: Run) -> list[dict[int, Any]]:
     """Calls of one to six ranks that differ in nothing, in one thing, in several."""
     rng = random.Random(run.number(0, 2**31))
-    found = []
+    common = {"group": tuple(range(5)), "seq": 0, "dtype": DTYPES[0], "shape": SHAPES[0],
+              "begin": 1.0, "state": "finished"}  # fmt: skip
+    # Two sides are equally large, and the lowest rank is on neither of them.
+    found = [{rank: {**common, "op": OPS[side]} for rank, side in enumerate((0, 1, 1, 2, 2))}]
     for _ in range(120):
         ranks = rng.sample(range(12), rng.randint(1, 6))
         values = {"op": OPS, "dtype": DTYPES, "shape": SHAPES}

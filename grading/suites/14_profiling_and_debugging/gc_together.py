@@ -31,6 +31,10 @@ EXERCISE = Exercise(
 )
 
 
+LIMIT = 24 * 2**30 + 10  # bytes: more than a float32 or an int32 can count
+THAWED = "what was frozen stays frozen for the rest of the program"
+
+
 # --- what runs on the ranks ----------------------------------------------------------------------
 class Circle:
     """Garbage that only the collector can free, once nobody else has it."""
@@ -40,9 +44,8 @@ class Circle:
 
 
 def drive_saved(learner: Any, group: Any, cases: list[Any]) -> list[Any]:
-    """What each call of each case would gain."""
-    return [learner.saved(begins.clone(), [list(own) for own in pauses])
-            for begins, pauses in cases]  # fmt: skip
+    """What each call of each case would gain, and what is left of what was given."""
+    return [(learner.saved(begins, pauses), begins, pauses) for begins, pauses in cases]
 
 
 def drive_steps(
@@ -78,28 +81,34 @@ def drive_life(learner: Any, group: Any, enabled: bool, fails: bool) -> dict[str
     gc.enable()
     gc.collect()
     gc.disable()
-    early, held, inside = Circle(), Circle(), Circle()
+    early, held, inside, late = Circle(), Circle(), Circle(), Circle()
     refs = {"early": weakref.ref(early), "held": weakref.ref(held)}
     del early
-    if enabled:
-        gc.enable()
+    (gc.disable if enabled else gc.enable)()  # as it is made; what counts is when it is entered
+    loop = learner.Together(group, 2, 10)
+    (gc.enable if enabled else gc.disable)()
     alive, caught = {}, False
     try:
-        with learner.Together(group, 2, 10) as together:
+        with loop as together:
             alive["early, inside"] = refs["early"]() is not None
             inside = Circle()
             refs["inside"] = weakref.ref(inside)
+            late = Circle()
+            refs["late"] = weakref.ref(late)
             del held, inside
             together.step(0, 0)
             alive["inside, before its step"] = refs["inside"]() is not None
             together.step(1, 0)
             alive["inside, behind its step"] = refs["inside"]() is not None
             alive["held, frozen"] = refs["held"]() is not None
+            del late
+            together.step(3, 0)
+            alive["inside, after one collection"] = refs["late"]() is not None
             if fails:
                 raise KeyError("a batch is missing")
     except KeyError:
         caught = True
-    by_itself = gc.isenabled()
+    by_itself = gc.isenabled() and gc.get_threshold()[0] > 0
     gc.enable()
     gc.collect()
     alive["held, thawed"] = refs["held"]() is not None
@@ -108,8 +117,12 @@ def drive_life(learner: Any, group: Any, enabled: bool, fails: bool) -> dict[str
 
 # --- what they must bring back -------------------------------------------------------------------
 def _cases(run: Run) -> list[Any]:
-    """Traces of two to five ranks whose collectors stop now and then; times are whole 64ths."""
+    """Traces of two to five ranks whose collectors stop now and then; sums of times are exact."""
     rng, found = random.Random(run.number(0, 2**31)), []
+
+    def seconds(most: float) -> float:
+        return rng.randint(1, int(most * 2**30)) / 2**30
+
     for ranks in (2, 3, 4, 5, 5, 3):
         begins: list[Any] = []
         pauses: list[list[Any]] = [[] for _ in range(ranks)]
@@ -119,13 +132,13 @@ def _cases(run: Run) -> list[Any]:
             for rank in range(ranks):
                 at = now
                 for _ in range(rng.choice((0, 0, 1, 2))):
-                    at += rng.randint(1, 64) / 64
-                    long = rng.randint(1, 128) / 64
+                    at += seconds(1)
+                    long = seconds(2)
                     pauses[rank].append((at, at + long))
                     at += long
-                came.append(at + rng.randint(1, 64) / 64)
+                came.append(at + seconds(1))
             begins.append(came)
-            now = max(came) + rng.randint(1, 16) / 64
+            now = max(came) + seconds(0.25)
         pauses[0].append((now, now + 1.0))  # behind the last call
         for own in pauses:
             rng.shuffle(own)
@@ -152,7 +165,8 @@ def check_saved(run: Run) -> None:
     """E: two to five ranks, several pauses before a call, pauses of early and of late ranks."""
     cases = _cases(run)
     for found in run.each(run(drive_saved, {"cases": cases}, world=2).outputs):
-        for (begins, pauses), answer in zip(cases, found, strict=True):
+        for (begins, pauses), (answer, *left) in zip(cases, found, strict=True):
+            run.equal(left, [begins, pauses], "what was given to saved")
             own = _own(begins, pauses)
             last = begins.argmax(0, keepdim=True)
             sums = own.cumsum(1)
@@ -182,6 +196,8 @@ def _steps(run: Run, held: list[list[int]], every: int, most: int, start: int) -
 def _judge(run: Run, result: Any, right: list[bool], start: int) -> None:
     steps = [start + place for place, yes in enumerate(right) if yes]
     for output in run.each(result.outputs):
+        entered = [generation for where, _, generation in output["seen"] if where == "before"]
+        run.equal(entered, [2], "the generations of the collections when it is entered")
         alone = sorted({number for where, number, _ in output["seen"] if where == "between"})
         run.true(not alone, "the collector ran by itself between two steps",
                  measured=f"in steps {alone}")  # fmt: skip
@@ -212,9 +228,11 @@ def check_steps(run: Run) -> None:
 def check_full(run: Run) -> None:
     """O: a rank above the limit, one exactly at it, two at once."""
     held = [[5, 5, 10, 11, 5, 5, 99, 5], [5, 99, 5, 5, 10, 5, 5, 5], [10, 5, 5, 5, 5, 5, 11, 5]]
-    result = _steps(run, held, 6, 10, 0)
-    full = [any(own[n] > 10 for own in held) for n in range(8)]
-    _judge(run, result, [yes or (n + 1) % 6 == 0 for n, yes in enumerate(full)], 0)
+    held = [[LIMIT - 10 + size for size in own] for own in held]
+    for ranks in (held, held[:1]):
+        result = _steps(run, ranks, 6, LIMIT, 0)
+        full = [any(own[n] > LIMIT for own in ranks) for n in range(8)]
+        _judge(run, result, [yes or (n + 1) % 6 == 0 for n, yes in enumerate(full)], 0)
 
 
 @check("one number is asked about in a step, none where the step decides", points=2, code="B")
@@ -243,12 +261,14 @@ def check_life(run: Run) -> None:
         "inside, before its step": True,
         "inside, behind its step": False,
         "held, frozen": True,
+        "inside, after one collection": False,
         "held, thawed": False,
     }
     causes = {
         "early, inside": "frozen before it was collected: garbage is kept to the end",
         "held, frozen": "what was there before is looked at in each collection",
-        "held, thawed": "what was frozen stays frozen for the rest of the program",
+        "inside, after one collection": "frozen by a collection: only entering freezes",
+        "held, thawed": THAWED,
     }
     for output in run.each(result.outputs):
         for name, lives in right.items():
@@ -268,3 +288,5 @@ def check_left(run: Run) -> None:
                 case = f"it did before: {enabled}, an exception: {fails}"
                 run.equal(output["by itself"], enabled, f"whether it runs by itself ({case})")
                 run.equal(output["caught"], fails, f"whether the exception came out ({case})")
+                what = f"whether a circle from before lives at the end ({case})"
+                run.equal(output["alive"]["held, thawed"], False, what, likely={THAWED: True})

@@ -262,6 +262,11 @@ def check_small(run: Run) -> None:
               (9, 2, 1), (9, 5, 20), (8, 3, 12), (9, 3, 9), (8, 5, 2)]  # fmt: skip
     cases = [_model(run, *shape) for shape in shapes]
     cases += [_model(run, 8, 4, 8, equal=True), _model(run, 9, 3, 1, equal=True)]
+    # Ends of which the activations alone are as much as some blocks.
+    cases += [
+        _model(run, 9, 3, 6)._replace(ends=ends)
+        for ends in ([(5, 4000), (5, 10)], [(5, 10), (5, 9000)])
+    ]
     _check_cuts(run, cases)
 
 

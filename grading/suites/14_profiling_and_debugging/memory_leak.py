@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -33,7 +33,10 @@ EXERCISE = Exercise(
 )
 
 INPUTS, OUTPUTS, HALF = 7, 3, 5  # calls before the first look; as many again before the second
+FEW = 64  # bytes that may be left: sums for the statistics
+CALLS = (0, HALF - 1, 2 * HALF - 1)  # of which the gradients are compared
 PATIENCE = 0.4  # seconds that a backend's thread may hold on to a buffer
+LAST = "it does not grow, but until the next call the last one's tensors live"
 NUMBER = "a tensor of one element is still a tensor: keep a Python number"
 Weights = list[torch.Tensor]
 
@@ -49,17 +52,25 @@ def build(weights: Weights) -> nn.Sequential:
     return model
 
 
-def _growth(call: Callable[[int], None]) -> int:
-    """Bytes alive after ten calls that were not after five."""
-    with LiveMemory() as memory:
-        for number in range(HALF):
-            call(number)
-        gc.collect()
-        before = memory.settle(0, PATIENCE / 4)
-        for number in range(HALF, 2 * HALF):
-            call(number)
-        gc.collect()
-        return memory.settle(before, PATIENCE) - before
+def _growth(call: Callable[[int], None], parameters: Sequence[nn.Parameter]) -> dict[str, int]:
+    """Bytes alive after ten calls that were not after five, and all but gradients.
+
+    The collector does not run meanwhile: what waits for it is left.
+    """
+    gc.disable()
+    try:
+        with LiveMemory() as memory:
+            for number in range(HALF):
+                call(number)
+            before = memory.settle(0, PATIENCE / 4)
+            for number in range(HALF, 2 * HALF):
+                call(number)
+            after = memory.settle(before, PATIENCE)
+            for parameter in parameters:
+                parameter.grad = None
+            return {"growth": after - before, "rest": memory.settle(FEW, PATIENCE)}
+    finally:
+        gc.enable()
 
 
 def _numbers(scores: list[Any]) -> list[float]:
@@ -71,8 +82,12 @@ def drive_evaluate(
 ) -> dict[str, Any]:
     """Evaluations alone."""
     trainer, said = learner.Trainer(build(weights), 0.1, group), []
-    growth = _growth(lambda number: said.append(trainer.evaluate(xs[number], ys[number])))
-    return {"said": said, "scores": _numbers(trainer.scores), "growth": growth}
+    parameters = list(trainer.model.parameters())
+    for parameter in parameters:  # as between a backward and its step
+        parameter.grad = torch.ones_like(parameter)
+    left = _growth(lambda number: said.append(trainer.evaluate(xs[number], ys[number])), ())
+    kept = [parameter.grad for parameter in parameters]
+    return {"said": said, "scores": _numbers(trainer.scores), "kept": kept, **left}
 
 
 def drive_watch(learner: Any, group: Any, weights: Weights, xs: Weights) -> dict[str, Any]:
@@ -80,8 +95,9 @@ def drive_watch(learner: Any, group: Any, weights: Weights, xs: Weights) -> dict
     trainer = learner.Trainer(build(weights), 0.1, group)
     trainer.watch("0")
     trainer.watch("1")
-    growth = _growth(lambda number: trainer.model(xs[number]).sum().backward())
-    return {"means": {name: float(mean) for name, mean in trainer.means.items()}, "growth": growth}
+    parameters = list(trainer.model.parameters())
+    left = _growth(lambda number: trainer.model(xs[number]).sum().backward(), parameters)
+    return {"means": {name: float(mean) for name, mean in trainer.means.items()}, **left}
 
 
 def drive_synchronize(
@@ -89,19 +105,18 @@ def drive_synchronize(
 ) -> dict[str, Any]:
     """Gradients averaged over the ranks, again and again."""
     trainer = learner.Trainer(build(weights), 0.1, group)
-    found: Weights = []
+    found: list[list[Any]] = []
     parameters = list(trainer.model.parameters())
 
     def call(number: int) -> None:
         for parameter, gradient in zip(parameters, gradients[number], strict=True):
             parameter.grad = gradient.clone()
         trainer.synchronize()
-        if number in (0, HALF - 1):  # before the first look
-            found.extend(parameter.grad.clone() for parameter in parameters)
+        found.append([p.grad.detach().numpy().copy() for p in parameters])  # no tensors
 
-    growth = _growth(call)
-    found += [parameter.grad.clone() for parameter in parameters]
-    return {"gradients": found, "growth": growth}
+    left = _growth(call, parameters)
+    seen = [torch.from_numpy(array) for number in CALLS for array in found[number]]
+    return {"gradients": seen, **left}
 
 
 def drive_all(
@@ -115,24 +130,25 @@ def drive_all(
         trainer.step(xs[number], ys[number])
         trainer.evaluate(xs[0], ys[0])
 
-    growth = _growth(call)
+    left = _growth(call, list(trainer.model.parameters()))
     return {"weights": [p.detach().clone() for p in trainer.model.parameters()],
             "scores": _numbers(trainer.scores),
             "means": {name: float(mean) for name, mean in trainer.means.items()},
-            "growth": growth}  # fmt: skip
+            **left}  # fmt: skip
 
 
 # --- what they must bring back -------------------------------------------------------------------
 def _inputs(run: Run, world: int) -> list[dict[str, Any]]:
-    """Hidden sizes; the same weights and other data on every rank."""
-    width, rows = run.number(11, 20), run.number(5, 9)
+    """Hidden sizes; the same weights and other data on every rank; batches of unequal rows."""
+    width, fewest = run.number(11, 20), run.number(5, 9)
+    rows = [fewest + number % HALF for number in range(2 * HALF)]
     shapes = [(width, INPUTS), (width,), (OUTPUTS, width), (OUTPUTS,)]
     weights = [run.random(shape) / 2 for shape in shapes]
     return [
         {
             "weights": weights,
-            "xs": [run.random((rows, INPUTS)) for _ in range(2 * HALF)],
-            "ys": [run.random((rows, OUTPUTS)) for _ in range(2 * HALF)],
+            "xs": [run.random((count, INPUTS)) for count in rows],
+            "ys": [run.random((count, OUTPUTS)) for count in rows],
         }
         for _ in range(world)
     ]
@@ -142,11 +158,13 @@ def _loss(model: nn.Module, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     return (model(x) - y).square().mean()
 
 
-def _grown(run: Run, output: dict[str, Any], calls: str, sizes: dict[str, int], rank: int) -> None:
-    """That nothing is left; `sizes` are bytes that known slips leave at each call."""
+def _grown(run: Run, output: dict[str, Any], calls: str, slips: dict[str, int], rank: int) -> None:
+    """That nothing is left behind; `slips` are bytes that known ones leave in the last calls."""
     grown = output["growth"]
-    cause = next((why for why, size in sizes.items() if grown == HALF * size), "")
+    cause = next((why for why, size in slips.items() if grown == size), "")
     run.at_most(grown, 0, f"bytes gained in {HALF} further {calls}", rank=rank, cause=cause)
+    what = f"bytes left by {calls} that were not there before, gradients aside,"
+    run.at_most(output["rest"], FEW, what, rank=rank, cause=LAST)
 
 
 @check("evaluate: the same scores, and nothing left", points=3, code="M")
@@ -162,7 +180,9 @@ def check_evaluate(run: Run) -> None:
     run.equal(len(output["scores"]), len(right), "the number of scores", likely=likely)
     run.close(output["scores"], right, "scores")
     run.close(output["said"], right, "what evaluate returned")
-    _grown(run, output, "evaluations", {NUMBER: 8}, 0)
+    ones = [torch.ones_like(weight) for weight in given["weights"]]
+    run.equal(output["kept"], ones, "the gradients that were there before evaluate")
+    _grown(run, output, "evaluations", {NUMBER: 8 * HALF}, 0)
 
 
 @check("watch: the same means, and no output left", points=3, code="M")
@@ -176,15 +196,24 @@ def check_watch(run: Run) -> None:
     outs = [(layers[0](x).detach(), layers[:2](x).detach()) for x in xs]
     sizes = [[float(out.abs().mean()) for out in both] for both in outs]
     right = {name: sum(size[i] for size in sizes) / len(sizes) for i, name in enumerate("01")}
-    likely = {"only the last forward counts": dict(zip("01", sizes[-1], strict=True))}
+    rows = [len(x) for x in xs]
+    likely = {
+        "only the last forward counts": dict(zip("01", sizes[-1], strict=True)),
+        "every forward counts once, however many rows it has": {
+            name: sum(n * size[i] for n, size in zip(rows, sizes, strict=True)) / sum(rows)
+            for i, name in enumerate("01")
+        },
+    }
     run.close(output["means"], right, "means", likely=likely)
     _grown(
         run,
         output,
         "forwards and backwards",
         {
-            NUMBER: 16,
-            "every output is kept; a detached one is as large": sum(out.nbytes for out in outs[0]),
+            NUMBER: 16 * HALF,
+            "every output is kept; a detached one is as large": sum(
+                out.nbytes for both in outs[HALF:] for out in both
+            ),
         },
         0,
     )
@@ -202,10 +231,9 @@ def check_synchronize(run: Run) -> None:
         for each, gradients in zip(given, own, strict=True)
     ]
     result = run(drive_synchronize, inputs, world=3)
-    calls = (0, HALF - 1, 2 * HALF - 1)
     stacks = [
         torch.stack([own[rank][call][i] for rank in range(3)])
-        for call in calls
+        for call in CALLS
         for i in range(len(shapes))
     ]
     right = [stack.mean(0) for stack in stacks]
@@ -222,7 +250,7 @@ def check_synchronize(run: Run) -> None:
             run,
             output,
             "calls of synchronize",
-            {"the buffers of earlier calls are still in a list": size},
+            {"the buffers of earlier calls are still in a list": HALF * size},
             rank,
         )
 

@@ -78,8 +78,10 @@ def drive_names(learner: Any, group: Any) -> Any:
 
 
 def drive_engine(learner: Any, group: Any, values: Values, batches: list[Any]) -> dict[str, Any]:
-    """Gradients after each micro-batch, of an engine made of a block in float32."""
-    block = _block(learner, values, torch.float32)
+    """Gradients after each micro-batch, of an engine made of a block that was in use."""
+    block = _block(learner, values, values["bias"].dtype).eval()
+    for parameter in block.parameters():
+        parameter.grad = torch.ones_like(parameter)
     engine = learner.start_engine(block, group)
     if not isinstance(engine, learner.Block):
         return {"engine": repr(engine)}
@@ -89,7 +91,12 @@ def drive_engine(learner: Any, group: Any, values: Values, batches: list[Any]) -
         (engine(own, group) * weight).sum().backward()
         after.append({name: _copied(p.grad) for name, p in engine.named_parameters()})
     kept = {name: _copied(p) for name, p in block.named_parameters()}
-    return {"after": after, "kept": kept}
+    more = {
+        "the sum of its gradients": sum(float(p.grad.sum()) for p in block.parameters()),
+        "hooks on its parameters": sum(len(p._backward_hooks or ()) for p in block.parameters()),
+        "whether it trains": block.training,
+    }
+    return {"after": after, "kept": kept, "block": more, "trains": engine.training}
 
 
 def drive_ends(learner: Any, group: Any, layouts: list[Any]) -> list[dict[str, Any]]:
@@ -104,8 +111,8 @@ def drive_ends(learner: Any, group: Any, layouts: list[Any]) -> list[dict[str, A
         given = {name: grad.clone() for name, grad in grads.items()}
         shard = learner.finish_gradients(given, mesh["dp"], ends if ends.size > 1 else None)
         events = group.ledger.events[place.events :]
-        sent = sum(event.sent for event in events if event.parent < 0)
-        found.append({"shard": _copied(shard), "sent": sent})
+        sent = [event.sent for event in events if event.parent < 0 and event.sent]
+        found.append({"shard": _copied(shard), "sent": sum(sent), "calls": len(sent)})
     return found
 
 
@@ -146,7 +153,8 @@ def drive_clip(learner: Any, group: Any, layouts: list[Any]) -> list[dict[str, A
                 parameter.grad = values[name].clone()
         norm = learner.clip_gradients(block, mesh["tp"], limit)
         grads = {name: _copied(p.grad) for name, p in block.named_parameters() if name in values}
-        found.append({"norm": _copied(norm), "grads": grads})
+        more = [n for n, p in block.named_parameters() if p.grad is not None and n not in values]
+        found.append({"norm": _copied(norm), "grads": grads, "more": more})
     return found
 
 
@@ -170,10 +178,16 @@ def _copied(value: Any) -> Any:
 @diagnosis("the docstring's symptom: print this gradient on every rank")
 @in_part
 def check_engine(run: Run) -> None:
-    """E: whole parameters and parts, after each micro-batch."""
+    """E: whole parameters and parts, after each micro-batch; of blocks in two dtypes."""
+    for dtype in (torch.float32, torch.float64):
+        _check_engine(run, dtype)
+
+
+def _check_engine(run: Run, dtype: torch.dtype) -> None:
+    """The engine of a block in one dtype, and what is left of the block."""
     world, hidden, inner = 3, run.number(5, 9), 3 * run.number(2, 5)
     shapes = block_shapes(hidden, inner)
-    values = {name: run.random(shape, torch.float32) for name, shape in shapes.items()}
+    values = {name: run.random(shape, dtype) for name, shape in shapes.items()}
     tokens = world * run.number(2, 5)
     batches = [[run.random((tokens, hidden)), run.random((tokens, hidden))] for _ in range(2)]
     inputs = [
@@ -208,6 +222,15 @@ def check_engine(run: Run) -> None:
                     terms=64,
                 )
         run.equal(found["kept"], inputs[rank]["values"], "the block that was given")
+        numbers = sum(part(name, value, rank, world).numel() for name, value in values.items())
+        right_block = {
+            "the sum of its gradients": float(numbers),
+            "hooks on its parameters": 0,
+            "whether it trains": False,
+        }
+        for name, wanted in right_block.items():
+            run.equal(found["block"][name], wanted, f"{name}, of the block that was given,")
+        run.equal(found["trains"], True, "whether the engine trains")
 
 
 @check("finish_gradients: on dp 4, on pp 4, on dp 2 × pp 2", points=2, code="E")
@@ -228,6 +251,9 @@ def check_ends(run: Run) -> None:
                      layout.sent(rank, 2)}  # fmt: skip
             what = f"the number of bytes sent on {layout}"
             run.equal(found[number]["sent"], layout.sent(rank), what, likely=twice)
+            most = (layout.dp > 1) + (layout.other_end(rank) is not None)
+            what = f"the number of calls that send something on {layout}"
+            run.equal(found[number]["calls"], most, what)
 
 
 def _compare_shard(run: Run, found: dict[str, Any], layout: Ends, rank: int) -> None:
@@ -293,6 +319,7 @@ def check_clip(run: Run) -> None:
             what = f"a gradient with tp {mine.tp}, clipped to {limit:.3g}"
             likely = mine.wrong_clipped(rank, limit)
             run.close(found["grads"], mine.clipped(rank, limit), what, likely=likely)
+            run.equal(found["more"], [], "the parameters that had no gradient and have one now")
 
 
 # --- the names -----------------------------------------------------------------------------------

@@ -149,7 +149,7 @@ def _start(run: Run) -> Gradient:
 
 def _batch(run: Run, counted: int, rows: int = 1) -> Batch:
     """Random tokens; only the first targets count."""
-    both = run.integers(1, VOCABULARY, (2, rows, LENGTH))
+    both = run.integers(0, VOCABULARY, (2, rows, LENGTH))
     both[1].view(-1)[counted:] = -100
     return both[0], both[1]
 
@@ -171,7 +171,7 @@ def _named(run: Run, exhibit: str) -> None:
 
 # --- 1 -------------------------------------------------------------------------------------------
 UNEVEN, EMPTY = ([1, 8], [5, 3], [10, 2]), ([0, 9, 3], [0, 0, 0], [11, 0, 1])
-TOKENS = (UNEVEN, ([4, 4, 4],) * 3, EMPTY, ([2], [7], [0]))  # of three ranks' micro-batches
+TOKENS = (UNEVEN, ([4, 4, 4],) * 3, EMPTY, ([2], [7], [0]), ([0], [1], [0]))  # of three ranks
 
 
 @check("1 repaired: the gradient of one large batch", points=2, code="E")

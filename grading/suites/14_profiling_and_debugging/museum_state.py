@@ -67,8 +67,11 @@ NAMES: dict[str, tuple[tuple[str, ...], tuple[Any, ...]]] = {
     ),
 }  # fmt: skip
 UPDATES = 6
-# By world: in which update a number is not finite, on which rank, and what it is.
-OVERFLOWS = {3: {1: (1, math.inf), 3: (1, math.nan)}, 2: {1: (0, -math.inf), 4: (1, math.nan)}}
+# By world: in which update a number is not finite, on which ranks, and what it is.
+OVERFLOWS: dict[int, dict[int, tuple[tuple[int, ...], float]]] = {
+    3: {1: ((1,), math.inf), 3: ((1, 2), math.nan)},
+    2: {1: ((0,), -math.inf), 4: ((1,), math.nan)},
+}
 HALF = 3  # steps before the checkpoint, and after it
 ROWS, WIDTH = 10, 24
 DIGITS = 6  # of an accuracy
@@ -123,16 +126,17 @@ def drive_epochs(
     """Trains spans of epochs, each from the same start."""
     found = []
     for first, end in spans:
-        weight, batches = torch.zeros(inputs.shape[1], dtype=torch.float64), []
+        weight, batches, kinds = torch.zeros(inputs.shape[1], dtype=torch.float64), [], set()
 
         def step(batch: torch.Tensor) -> None:
+            kinds.add(str(getattr(batch, "dtype", type(batch).__name__)))  # noqa: B023
             batches.append(torch.as_tensor(batch).tolist())  # noqa: B023
             gradient = slope(weight, inputs[batch], targets[batch])  # noqa: B023
             all_reduce(gradient, group, "avg")
             weight.sub_(RATE * gradient)  # noqa: B023
 
         learner.train_epochs(step, len(targets), size, range(first, end), group)
-        found.append({"batches": batches, "weight": weight})
+        found.append({"batches": batches, "weight": weight, "kinds": kinds})
     return found
 
 
@@ -165,11 +169,13 @@ def _check_name(run: Run, exhibit: str) -> None:
 def check_step(run: Run) -> None:
     """H, E: six updates on 3 and on 2 ranks, two of them with an overflow on one rank."""
     for world, overflows in OVERFLOWS.items():
-        part, scale = run.number(3, 7), 2.0 ** run.number(9, 15)
+        part, scale = run.number(3, 7), 2.0 ** run.number(9, 15) if world == 3 else 1.0
         weights = run.random(part * world)
         gradients = [[run.random(part) * scale for _ in range(UPDATES)] for _ in range(world)]
-        for update, (rank, value) in overflows.items():
-            gradients[rank][update][-1] = value
+        for update, (ranks, value) in overflows.items():
+            for rank in ranks:
+                gradients[rank][update][-1] = value
+        gradients[0][-1][0] = 1e200  # finite, though its square is not
         inputs = [{"weights": weights, "scale": scale, "gradients": own} for own in gradients]
         result = run(drive_step, inputs, world=world)
         case = Shards(weights, gradients, scale)
@@ -213,7 +219,7 @@ def check_step_name(run: Run) -> None:
 @diagnosis("print what each rank draws after the resume, and would have drawn")
 @in_part
 def check_state(run: Run) -> None:
-    """E: 3 steps and a checkpoint of 3 ranks, then 3 steps of 4 ranks: one more than before."""
+    """E: 3 steps and a checkpoint of 3 ranks, then 3 steps: of 4 ranks, and of 2."""
     weight, seed = run.random((2, WIDTH)), run.number(10, 10_000)
     inputs = [run.random((ROWS, WIDTH)) for _ in range(4)]
     given = [{"weight": weight, "seed": seed, "inputs": own} for own in inputs]
@@ -223,13 +229,14 @@ def check_state(run: Run) -> None:
     given = [
         {**each, "weight": other, "seed": seed + case.LATER, "entries": entries} for each in given
     ]
-    result = run(drive_load, given, world=len(given))
-    masks, loaded, weight = case.resumed(len(given))
-    for rank, found in enumerate(result.outputs):
-        run.close(found["loaded"], loaded, "the weights that were loaded", rank=rank)
-        _check_masks(run, case, rank, result.column("masks"), masks[rank])
-    for found in run.each(result.outputs):
-        run.close(found["weight"], weight, f"the weights {HALF} steps later", terms=ROWS)
+    for world in (4, 2):
+        result = run(drive_load, given[:world], world=world)
+        masks, loaded, weight = case.resumed(world)
+        for rank, found in enumerate(result.outputs):
+            run.close(found["loaded"], loaded, "the weights that were loaded", rank=rank)
+            _check_masks(run, case, rank, result.column("masks"), masks[rank])
+        for found in run.each(result.outputs):
+            run.close(found["weight"], weight, f"the weights {HALF} steps later", terms=ROWS)
 
 
 def _check_masks(
@@ -262,7 +269,7 @@ def check_state_name(run: Run) -> None:
 def check_epochs(run: Run) -> None:
     """E: three epochs, and those of a resumed job, on 3 ranks."""
     world, size, spans = 3, 4, [(0, 3), (2, 5)]
-    count = 3 * run.number(6, 10) + 1
+    count = 3 * (size * run.number(1, 3) + 1) + 1  # so each epoch's last batch is smaller
     inputs, targets = run.random((count, 5)), run.random(count)
     given = {"inputs": inputs, "targets": targets, "size": size, "spans": spans}
     result = run(drive_epochs, given, world=world)
@@ -274,6 +281,8 @@ def check_epochs(run: Run) -> None:
         ]
         for number in range(len(epochs)):
             compare_order(run, [own[number] for own in orders], epochs, number, count)
+        for own in run.each(found):
+            run.equal(own["kinds"], {"torch.int64"}, "the types of the batches")
         right = line_of(inputs, targets, size, epochs, world)
         for rank in range(world):
             run.close(found[rank]["weight"], right, "the weights at the end", rank=rank, terms=size)

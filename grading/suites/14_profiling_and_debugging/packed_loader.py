@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from itertools import accumulate
+from itertools import accumulate, islice
 from typing import Any
 
 import torch
@@ -77,29 +77,32 @@ def drive(learner: Any, group: Any, cases: list[dict[str, Any]]) -> list[Any]:
         for row in loader:
             rows.append(list(row))
             store.log.append(["row", len(rows)])
-        found.append({"rows": rows, "log": store.log})
+        again = next(loader, None)
+        found.append({"rows": rows, "log": store.log, "ended": again is None})
     return found
 
 
 def drive_resume(learner: Any, group: Any, case: dict[str, Any], stops: list[int]) -> list[Any]:
-    """A loader that is stopped after so many rows, and a new one that goes on."""
+    """A loader's states after so many rows; a new one goes on from each, and so does a used one."""
     found = []
+    loader, _ = _loader(learner, group, case)
+    states = [loader.state_dict(), *(loader.state_dict() for _ in loader)]
     for stop in stops:
-        loader, _ = _loader(learner, group, case)
-        for _ in range(stop):
-            next(loader)
-        text = json.dumps(loader.state_dict())
+        text = json.dumps(states[stop])
         again, store = _loader(learner, group, case)
         again.load_state_dict(json.loads(text))
         rest = [list(row) for row in again]
-        found.append({"text": text, "rest": rest, "asked": store.log})
+        loader.load_state_dict(json.loads(text))
+        used = [list(row) for row in islice(loader, 2)]
+        found.append({"text": text, "rest": rest, "asked": store.log, "used": used})
     return found
 
 
 def drive_together(learner: Any, group: Any, case: dict[str, Any]) -> list[Any]:
     """All rows that all ranks have."""
     loader, _ = _loader(learner, group, case)
-    return [list(row) for row in learner.together(loader, group)]
+    rows = learner.together(loader, group)
+    return [[*row, len(group.ledger.calls())] for row in rows]  # and how many calls came before
 
 
 # --- what they must bring back -------------------------------------------------------------------
@@ -167,6 +170,7 @@ def check_tokens(run: Run) -> None:
                     torch.tensor(w) for w in windows if len(w) == case["length"]
                 ],
             }
+            run.true(output["ended"], "a loader that has ended gives a row when it is asked again")
             what = f"the tokens of the rows {_words(case)}"
             run.equal([row[0] for row in output["rows"]], right, what, likely=likely)
 
@@ -267,6 +271,8 @@ def check_resume(run: Run) -> None:
                 measured=f"{len(output['rest'])} rows, from token {here}",
                 cause=cause
             )  # fmt: skip
+            what = f"two rows of a loader that was used before, from the stop behind row {stop - 1}"
+            run.equal(output["used"], right[:2], what)
             run.at_most(len(output["text"]), 200, "the state's JSON, in characters",
                         cause="a state says where, and holds no tokens")  # fmt: skip
             used = sum(t <= stop * case["length"] for t in accumulate(
@@ -291,6 +297,11 @@ def check_together(run: Run) -> None:
                   likely={"this rank goes on alone": len(rows[index])})  # fmt: skip
         run.equal([row[0] for row in found], [row[0] for row in rows[index][:fewest]],
                   "the tokens of the rows")  # fmt: skip
+    for found in run.each(result.outputs):
+        run.equal([row[3] for row in found], list(range(1, fewest + 1)),
+                  "the number of calls that were made before each row",
+                  likely={"all rows are read before the first is given":
+                          [fewest + 1] * fewest})  # fmt: skip
     for ledger in run.each(result.ledgers):
         calls = [(event.op, event.shape) for event in ledger.calls()]
         run.true(

@@ -34,7 +34,8 @@ def drive(learner: Any, group: Any, cases: list[Any]) -> dict[str, Any]:
     found: list[dict[str, Any]] = []
     for log, ranks in logs:
         shares = {name: float(share) for name, share in learner.lost(log, ranks).items()}
-        found.append({"goodput": float(learner.goodput(log, ranks)), "lost": shares})
+        answer = {"goodput": float(learner.goodput(log, ranks)), "lost": shares, "log": log}
+        found.append(answer)
     return {"found": found}
 
 
@@ -62,6 +63,7 @@ def logs(run: Run) -> list[tuple[Log, int]]:
         ([(20, 21, "step", 1), (0, 3, "step", 0), (3, 5, "step", 1), (6, 9, "step", 0)], 1),
         ([(0, 2, "step", 0), (0, 2, "step", 1), (2, 4, "wait", None), (4, 6, "step", 2)], 2),
         ([(0, 1, "start", None), (3, 4, "wait", None)], 4),
+        ([(0, 1, "start", None), (1, 10, "step", 0), (5, 8, "step", 0)], 2),
     ]
     for seed in range(3):
         chance, now, step = random.Random(run.number(0, 1 << 30) + seed), 0.0, 0
@@ -97,6 +99,7 @@ def compare(run: Run, key: str) -> None:
                     "idle time is paid for": right["step"] / max(1e-9, 1 - right["idle"]),
                 })  # fmt: skip
                 continue
+            run.equal(found["log"], log, f"{what}, when they had been asked about: it")
             run.equal(sorted(found[key]), sorted(right), f"the names in lost of {what}")
             for name, share in right.items():
                 run.close(found[key][name], share, f"the share of {name} in {what}",

@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from course_lib.grade.suite import Exercise, Run, check, diagnosis, in_part
+from grading.references.checkpoint.no_files import no_files
 
 EXERCISE = Exercise(
     title="The complete state from a living peer",
@@ -27,11 +28,12 @@ EXERCISE = Exercise(
 )
 
 WIDTH, AFTER = 6, 2
-# Members that live and their steps, in any order; who heals. The others of three are not asked.
-ROOMS: tuple[tuple[dict[int, int], int], ...] = (
-    ({0: 3, 2: 4}, 1),
-    ({2: 5, 1: 5}, 0),
-    ({0: 2, 1: 2}, 2),
+# Members that live and their steps, in any order; who heals; inner channels of the model, once so
+# many that the state has more bytes than anybody would guess. The others of three are not asked.
+ROOMS: tuple[tuple[dict[int, int], int, int], ...] = (
+    ({0: 3, 2: 4}, 1, 5),
+    ({2: 5, 1: 5}, 0, 9000),
+    ({0: 2, 1: 2}, 2, 5),
 )
 
 
@@ -72,10 +74,10 @@ class Noise(nn.Module):
 class Job:
     """A training with a buffer, moments, a place in the data, and noise."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, inner: int) -> None:
         torch.manual_seed(seed)
         self.generator = torch.Generator().manual_seed(seed)
-        layers = nn.Linear(WIDTH, 5), nn.BatchNorm1d(5), nn.Linear(5, 1)
+        layers = nn.Linear(WIDTH, inner), nn.BatchNorm1d(inner), nn.Linear(inner, 1)
         self.model = nn.Sequential(Noise(self.generator), *layers).double()
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=0.05 + 0.01 * (seed % 3))
         self.sampler = Sampler(seed)
@@ -101,6 +103,7 @@ class Job:
             "the learning rate": self.optimizer.param_groups[0]["lr"],
             "the sampler": [self.sampler.seed, self.sampler.place],
             "the generator": self.generator.get_state(),
+            "torch's own generator": torch.get_rng_state(),
             "step": self.step,
             "the gradients": [each.grad for each in self.model.parameters()],
             "training mode": self.model.training,
@@ -109,13 +112,20 @@ class Job:
 
 # --- what runs on the ranks ----------------------------------------------------------------------
 def drive(
-    learner: Any, group: Any, seed: int, steps: int, rank: int, peers: dict[int, int]
+    learner: Any,
+    group: Any,
+    seed: int,
+    inner: int,
+    steps: int,
+    rank: int,
+    peers: dict[int, int],
 ) -> dict[str, Any]:
     """A member's job, healing, and some steps more."""
-    job = Job(seed)
+    job = Job(seed, inner)
     for _ in range(steps):
         job.make_step()
-    learner.heal(job, rank, dict(peers), group)
+    with no_files():
+        learner.heal(job, rank, dict(peers), group)
     at_once = job.seen()
     for _ in range(AFTER):
         job.make_step()
@@ -123,36 +133,43 @@ def drive(
 
 
 # --- what they must bring back -------------------------------------------------------------------
-def after(seed: int, steps: int) -> dict[str, Any]:
+def after(seed: int, inner: int, steps: int) -> dict[str, Any]:
     """The same job in one process."""
-    job = Job(seed)
+    job = Job(seed, inner)
     for _ in range(steps):
         job.make_step()
     return job.seen()
 
 
-def rooms(run: Run) -> list[tuple[int, int, dict[int, int], list[int], Any]]:
-    """Each room: who heals, its source, the peers, the seeds, and what came back."""
+def rooms(run: Run) -> list[tuple[int, int, dict[int, int], list[tuple[int, int]], Any]]:
+    """Each room: who heals, its source, the peers, the jobs' arguments, and what came back."""
     found = []
-    for peers, rank in ROOMS:
+    for peers, rank, inner in ROOMS:
         seeds = [run.number(10, 1000) * 3 + place for place in range(3)]
         source = min(p for p in peers if peers[p] == max(peers.values()))
         inputs = [
-            {"seed": seeds[r], "steps": peers.get(r, 0), "rank": rank, "peers": peers}
+            {
+                "seed": seeds[r],
+                "inner": inner,
+                "steps": peers.get(r, 0),
+                "rank": rank,
+                "peers": peers,
+            }
             for r in range(3)
         ]
-        found.append((rank, source, peers, seeds, run(drive, inputs, world=3)))
+        jobs = [(seed, inner) for seed in seeds]
+        found.append((rank, source, peers, jobs, run(drive, inputs, world=3)))
     return found
 
 
 def compare(run: Run, names: tuple[str, ...], when: str = "at_once") -> None:
     """Some of the healed rank's numbers with those of its source."""
-    for rank, source, peers, seeds, result in rooms(run):
+    for rank, source, peers, jobs, result in rooms(run):
         extra = AFTER if when == "later" else 0
-        right = after(seeds[source], peers[source] + extra)
-        new = after(seeds[rank], extra)
+        right = after(*jobs[source], peers[source] + extra)
+        new = after(*jobs[rank], extra)
         others = [p for p in peers if p != source]
-        other = after(seeds[others[0]], peers[others[0]] + extra)
+        other = after(*jobs[others[0]], peers[others[0]] + extra)
         for name in names:
             run.equal(
                 result.outputs[rank][when][name],
@@ -201,9 +218,9 @@ def check_later(run: Run) -> None:
 @diagnosis("two members communicate; the others do nothing")
 def check_others(run: Run) -> None:
     """B: bystanders send and receive nothing, and no peer's job changes."""
-    for rank, source, peers, seeds, result in rooms(run):
+    for rank, source, peers, jobs, result in rooms(run):
         for index in peers:
-            for name, right in after(seeds[index], peers[index]).items():
+            for name, right in after(*jobs[index], peers[index]).items():
                 run.equal(result.outputs[index]["at_once"][name], right,
                           f"{name} of a living peer, after it has helped", rank=index)  # fmt: skip
         for index, ledger in enumerate(run.each(result.ledgers)):

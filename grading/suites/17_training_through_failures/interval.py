@@ -31,6 +31,10 @@ BY_HAND = [
     (5.0, [40.0, 50.0, 90.0], 10.0),
     (4.0, [700.0, 705.0], 60.0),
     (30.0, [4.0, 8.0, 12.0], 1.0),
+    (3.0, [4.0, 50.0, 90.0], 10.0),  # the start is no incident: a report soon after it is one
+    (2.0, [0.0, 3.0, 40.0, 200.0], 10.0),
+    (30.0, [15.0], 1.0),  # r is 1
+    (22.0, [15.0, 30.0], 1.0),  # r is 0.73
 ]
 
 
@@ -85,7 +89,7 @@ def cases(run: Run) -> list[tuple[float, list[float], float]]:
     for _ in range(3):
         times, now = list[float](), 0.0
         for _ in range(run.number(5, 40)):
-            now += run.number(200, 4000)
+            now += run.number(1600, 32000) / 8
             times += [now + float(late) for late in sorted(run.integers(0, 15, 3).tolist())]
         found.append((float(run.number(2, 30)), sorted(set(times)), 20.0))
     return found
