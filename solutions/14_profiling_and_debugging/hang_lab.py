@@ -29,7 +29,8 @@ def keep_best(
 
     Every rank validates on its own part of the data. An epoch is better than all before if its
     loss, averaged over the ranks, is smaller than the averaged loss of each of them. Then the
-    weights of that epoch are kept, averaged over the ranks. The first epoch is kept in any case.
+    weights of that epoch are kept, averaged over the ranks. The first epoch is always kept.
+    Losses are finite.
 
     Args:
         losses: [E], this rank's loss after each epoch; other ranks have other losses.
