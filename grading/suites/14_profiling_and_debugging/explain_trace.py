@@ -14,9 +14,9 @@ from grading.references.debugging.traces import (
     Given,
     Row,
     Spans,
+    close_calls,
     length,
     losses,
-    nobody_waits,
     rates,
     right_share,
     right_shares,
@@ -294,7 +294,7 @@ def check_utilisation(run: Run) -> None:
 @diagnosis("charge the last of each call with what others lost until it came")
 def check_straggler(run: Run) -> None:
     """E: overlapping calls of several groups, messages beside them, and waits that are hidden."""
-    cases = [*traces(run), *nobody_waits()]
+    cases = [*traces(run), *close_calls()]
     _check_straggler(run, cases, _ask(run, cases, "straggler"))
 
 
