@@ -52,7 +52,7 @@ class RegionRng:
 
     def __init__(self, seed: int, group: Group) -> None:
         # BEGIN SOLUTION: the states at which the two streams begin
-        seeds = {"replicated": seed * (group.size + 1)}
+        seeds = {"replicated": seed * 4096}  # more than a group has ranks
         seeds["sharded"] = seeds["replicated"] + 1 + group.index
         self.states = {
             kind: torch.Generator().manual_seed(own).get_state() for kind, own in seeds.items()

@@ -3,6 +3,14 @@
 from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
+    Wrong("sums_with_gradients_alone", ["the output in evaluation"], '''
+-        return reduce_from_group(part_BTD, self.group)
++        return reduce_from_group(part_BTD, self.group) if torch.is_grad_enabled() else part_BTD
+'''),
+    Wrong("causal_in_training", ["the causal mask is missing"], '''
+-        own_BHTC = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
++        own_BHTC = F.scaled_dot_product_attention(q, k, v, is_causal=self.training, enable_gqa=True)
+'''),
     Wrong("f_for_each_projection", ["three all-reduces: apply f to x once"], '''
 -        query, key, value = qkv.weight.split(rows)  # mutate: same
 -        size, pieces = group.size, min(kv_heads, group.size)

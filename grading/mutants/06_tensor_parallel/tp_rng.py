@@ -5,6 +5,10 @@ from course_lib.grade.author.answers import Right, Wrong
 SAME = ["world_size_for_size"]  # a stride between seeds; any that is as large as the group will do
 
 WRONG = [
+    Wrong("by_the_size", ["at the same index of another group (2 ranks)"], '''
+-        seeds = {"replicated": seed * 4096}  # more than a group has ranks
++        seeds = {"replicated": seed * (group.size + 1)}
+'''),
     Wrong("broadcasts_the_seed", ["the list of calls"], '''
  from course_lib.comm import Group
 +from course_lib.comm import broadcast
@@ -14,11 +18,11 @@ WRONG = [
 +        broadcast(shared, 0, group)
 '''),
     Wrong("different_everywhere", ["what two replicated regions draw"], '''
--        seeds = {"replicated": seed * (group.size + 1)}
+-        seeds = {"replicated": seed * 4096}  # more than a group has ranks
 +        seeds = {"replicated": seed * (group.size + 1) + 7 * group.index}
 '''),
     Wrong("from_the_outside_state", ["what two replicated regions draw"], '''
--        seeds = {"replicated": seed * (group.size + 1)}
+-        seeds = {"replicated": seed * 4096}  # more than a group has ranks
 +        seeds = {"replicated": torch.initial_seed()}
 '''),
     Wrong("global_rank", ["at the same index of another group"], '''
@@ -77,7 +81,7 @@ WRONG = [
 +        seeds["sharded"] = seeds["replicated"] + 1
 '''),
     Wrong("seed_ignored", ["another seed gives the same"], '''
--        seeds = {"replicated": seed * (group.size + 1)}
+-        seeds = {"replicated": seed * 4096}  # more than a group has ranks
 +        seeds = {"replicated": 1234}
 '''),
     Wrong("stream_kept_without_exception_only", ["the stream started over after an exception"], '''
@@ -99,7 +103,7 @@ WRONG = [
  from course_lib.comm import Group
 +import time
 @@
--        seeds = {"replicated": seed * (group.size + 1)}
+-        seeds = {"replicated": seed * 4096}  # more than a group has ranks
 +        seeds = {"replicated": time.time_ns() % 2**40}
 '''),
 ]

@@ -3,6 +3,11 @@
 from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
+    Wrong("nearest_root", ["the peak of sqrt_n_plan(36, 17)"], '''
+-    count = min(counts, key=lambda k: k + memory * -(-n // k), default=0)
++    length = max(1, round((n / memory) ** 0.5))
++    count = -(-n // length)
+'''),
     Wrong("all_plans", ["far too slow"], '''
 -    best: list[dict[int, tuple[int, list[tuple[range, bool]]]]] = [{0: (0, [])}]  # by what is held
 -    for end in range(1, n + 1):

@@ -3,6 +3,32 @@
 from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
+    Wrong("interval_from_the_restart", ["counted from the restart"], '''
++    begin = job.step if saved else 0
+     while job.step < steps:
+@@
+-        if job.step % interval == 0:
++        if (job.step - begin) % interval == 0:
+'''),
+    Wrong("file_that_appears_at_once", ["cannot load what it takes for a complete checkpoint"], '''
+-    saved = [int(path.name) for path in folder.iterdir() if path.name.isdigit()]
++    saved = [int(path.parent.name.split(".")[0]) for path in folder.glob("*/whole.pt")]
+@@
+-        newest = folder / str(max(saved))
++        newest = folder / f"{max(saved)}.unfinished"
+@@
++            barrier(group)
+             if group.index == 0:
+                 torch.save((group.size, whole), unfinished / "whole.pt")
+             barrier(group)  # all parts are there
+-            if group.index == 0:
+-                unfinished.rename(folder / str(job.step))
+'''),
+    Wrong("left_by_a_save_that_died", ["it was left by a save that died"], '''
+-        own = torch.load(newest / f"{group.index}.pt") if group.index < size else None
++        mine = newest / f"{group.index}.pt"
++        own = torch.load(mine) if mine.exists() else None
+'''),
     Wrong("another_rank_waits_less", ["deadlock"], '''
 -            barrier(group)  # all parts are there
 @@
@@ -156,16 +182,16 @@ def train(group: Group, folder: Path, job: Any, steps: int, interval: int) -> No
         if job.step % interval == 0:
             whole, own = job.capture()
             version, words, gauss = own["python"]
-            row = torch.cat([own["torch"].long(), torch.tensor([version, *words])])
+            kept = torch.tensor([float("nan") if gauss is None else gauss], dtype=torch.float64)
+            numbers = torch.tensor([version, *words])
+            row = torch.cat([own["torch"].long(), numbers, kept.view(torch.int64)])
             flat = torch.zeros(group.size * len(row), dtype=torch.int64)
             all_gather(flat, row, group)
-            owns = [
-                {
-                    "torch": r[: len(own["torch"])].byte(),
-                    "python": (version, tuple(r[len(own["torch"]) + 1 :].tolist()), gauss),
-                }
-                for r in flat.view(group.size, -1)
-            ]
+            owns = []
+            for r in flat.view(group.size, -1):
+                gauss = None if kept.isnan() else r[-1:].view(torch.float64).item()
+                state = (version, tuple(r[len(own["torch"]) + 1 : -1].tolist()), gauss)
+                owns.append({"torch": r[: len(own["torch"])].byte(), "python": state})
             if group.index == 0:
                 file = folder / "being_written"
                 torch.save({"whole": whole, "owns": owns}, file)

@@ -3,6 +3,18 @@
 from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
+    Wrong("boxes_by_place", ["are nowhere"], '''
+-    boxes = [json.dumps(piece.about()) for piece in pieces]
++    boxes = [json.dumps({**piece.about(), "sizes": [], "bytes": 0}) for piece in pieces]
+@@
+-                stored.append({**json.loads(box), "file": name, "at": file.tell()})  # mutate: same
++                stored.append({**piece.about(), "file": name, "at": file.tell()})
+'''),
+    Wrong("keeps_two", ["the checkpoint of an earlier step is gone"], '''
+         os.replace(path / "manifest.new", path / "manifest.json")  # mutate: same
++        for old in sorted(Path(folder).glob("step-*/manifest.json"))[:-2]:
++            old.unlink()
+'''),
     Wrong("agrees_before_the_sync", ["the torn checkpoint counts as complete", "index 0 must hear that every rank has synced"], '''
 -        os.fsync(file.fileno())
 -    stored = sum(share(stored, group), [])  # it returns when all have synced

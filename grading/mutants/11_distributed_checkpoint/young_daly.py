@@ -3,6 +3,10 @@
 from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
+    Wrong("takes_the_failures", ["has changed the list of failures"], '''
+-    coming = iter(failures)
++    coming = iter(lambda: failures.pop(0) if failures else math.inf, math.inf)
+'''),
     Wrong("adds_up_the_rests", ["the time of a job"], '''
 -    return young(cost, mtbf) * (1 + math.sqrt(r) / 3 + r / 9) - cost
 +    return math.sqrt(2 * cost * mtbf) * (1 + math.sqrt(r) / 3 + r / 9) - cost

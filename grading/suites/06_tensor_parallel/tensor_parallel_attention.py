@@ -99,6 +99,8 @@ def _attend(module: nn.Module, tp: Any, case: dict[str, Any]) -> list[dict[str, 
                 },
             }
         )
+    with torch.no_grad():
+        found[0]["later"] = module.eval()(case["xs"][0])
     return found
 
 
@@ -219,6 +221,8 @@ def check_outputs(run: Run) -> None:
             ),
         }
         run.close(found[0]["y"], y, f"the output {whole.name}", likely=likely)
+        what = f"the output in evaluation, without gradients, {whole.name}"
+        run.close(found[0]["later"], y, what, likely=likely)
 
 
 @check("gradients of x, and of the heads that are on one rank only", points=4, code="E")

@@ -158,6 +158,7 @@ def check_streams(run: Run) -> None:
     """E: kinds one after the other and in turn; another seed; the same index in another group."""
     groups: list[list[int]] = []
     outputs: list[dict[str, Any]] = []
+    before: dict[tuple[str, int], Any] = {}
     for name, groups, outputs in _runs(run):  # noqa: B007 - the last are needed below
         for rank, found in enumerate(outputs):
             for kind in KINDS:
@@ -178,6 +179,10 @@ def check_streams(run: Run) -> None:
                 }
                 what = f"what {kind} regions draw after draws elsewhere and an exception {name}"
                 run.equal(mixed, found[kind], what, rank=rank, likely=likely)
+                index = next(ranks.index(rank) for ranks in groups if rank in ranks)
+                alone = before.setdefault((kind, index), found[kind])
+                what = f"what {kind} regions draw at the same index of another group {name}"
+                run.equal(found[kind], alone, what, rank=rank)
                 other = found[f"other {kind}"]
                 run.true(
                     not torch.equal(other, first),

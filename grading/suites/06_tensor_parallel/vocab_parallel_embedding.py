@@ -67,6 +67,7 @@ def drive(
     with torch.no_grad():
         weight -= 1
         found["flat"] = module(tokens[0].clone())
+        found["single"] = module(tokens[0, 0].clone())
         found["transposed"] = module(tokens.clone().t())
     return found
 
@@ -199,7 +200,11 @@ def _rows(run: Run, case: Case) -> None:
             cause="the caller still needs them: make a new tensor",
         )
         later = case.values - 1
-        for name, shown in (("flat", tokens[0]), ("transposed", tokens.t())):
+        for name, shown in (
+            ("single", tokens[0, 0]),
+            ("flat", tokens[0]),
+            ("transposed", tokens.t()),
+        ):
             likely = {
                 **case.likely(later, shown, index),
                 "the rows are those before the step: look up in `weight`": case.values[shown],

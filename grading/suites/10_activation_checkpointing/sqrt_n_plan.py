@@ -28,7 +28,7 @@ EXERCISE = Exercise(
     ),
 )
 
-EQUAL = ((0, 1), (1, 1), (2, 1), (3, 1), (7, 1), (12, 1), (36, 1), (53, 1), (100, 1),
+EQUAL = ((0, 1), (1, 1), (2, 1), (3, 1), (7, 1), (12, 1), (36, 1), (36, 17), (53, 1), (100, 1),
          (1, 30), (5, 30), (24, 30), (96, 34), (40, 3), (11, 2))  # fmt: skip
 LARGE = 36  # blocks; more plans than could ever be tried
 Plan = list[tuple[list[int], bool]]

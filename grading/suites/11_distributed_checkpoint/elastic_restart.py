@@ -41,6 +41,7 @@ EXERCISE = Exercise(
 )
 
 INTERVAL, STEPS = 3, 14
+OWN = "whether restore() got a state of this rank"
 PATIENCE = 0.5  # seconds in which the other ranks may finish a save that this one takes no part in
 
 
@@ -53,6 +54,13 @@ class CannotGoOn(RuntimeError):
     """A job that was started again found a checkpoint, and could not load it."""
 
 
+class Deadly(dict[str, Any]):
+    """A part of a state that kills the rank when it is written, in the middle of a file."""
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
 class Job:
     """A training that dies when it is told to.
 
@@ -60,7 +68,7 @@ class Job:
         group: all ranks.
         seed: of weights and random numbers.
         data: inputs and targets.
-        dies: this rank, in which method and at which step; None if not.
+        dies: this rank, in which method or `write`, and at which step; None if not.
         least: the step from which it must go on, at least.
     """
 
@@ -84,6 +92,7 @@ class Job:
         if not self.log and self.step < self._least:
             raise TooEarly
         self._die_in("step")
+        self._die_in("write")  # the answer has a way of writing that is not noticed
         self.log.append(make_step(self._training, self._data, self._group))
 
     def capture(self) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -94,7 +103,10 @@ class Job:
         self.saved.append(self.step)
         whole = {name: getattr(self._training, name).state_dict() for name in PARTS}
         own = {"torch": torch.get_rng_state(), "python": random.getstate()}
-        return copy.deepcopy({**whole, "step": self.step}), own
+        whole = copy.deepcopy({**whole, "step": self.step})
+        if self._dies == ("write", self.step):
+            whole["last"] = Deadly()
+        return whole, own
 
     def restore(self, whole: dict[str, Any], own: dict[str, Any] | None) -> None:
         """Goes on from there."""
@@ -116,14 +128,21 @@ class Job:
 
 
 def drive(
-    learner: Any, group: Any, seed: int, data: Any, steps: int, dies: Any, least: int
+    learner: Any,
+    group: Any,
+    seed: int,
+    data: Any,
+    steps: int,
+    dies: Any,
+    least: int,
+    interval: int = INTERVAL,
 ) -> dict[str, Any]:
     """Starts the job once, in the folder that all runs of a check share."""
     folder = Path("checkpoints")
     folder.mkdir(exist_ok=True)
     job = Job(group, seed, data, dies, least)
     try:
-        learner.train(group, folder, job, steps, INTERVAL)
+        learner.train(group, folder, job, steps, interval)
     except TooEarly:
         pass
     except Exception as error:
@@ -144,7 +163,7 @@ class Case(NamedTuple):
     given: dict[str, Any]
     steps: list[Any]
     weights: dict[str, torch.Tensor]
-    halfway: dict[str, torch.Tensor]  # weights after six steps
+    early: dict[str, torch.Tensor]  # weights after the first interval
     streams: list[torch.Tensor]  # torch's random state of both ranks then
 
 
@@ -153,21 +172,31 @@ def case_of(run: Run) -> Case:
     seed, count = run.number(10, 10_000), run.number(27, 35)
     data = run.random((count, WIDTH)), run.random(count)
     training, streams = Training(seed, count), [Stream(seed + index) for index in range(2)]
-    found = play(training, streams, data, 2 * INTERVAL)
-    halfway, states = training.weights(), [stream.torch for stream in streams]
-    found += play(training, streams, data, STEPS - 2 * INTERVAL)
-    return Case({"seed": seed, "data": data}, found, training.weights(), halfway, states)
+    found = play(training, streams, data, INTERVAL)
+    early, states = training.weights(), [stream.torch for stream in streams]
+    found += play(training, streams, data, STEPS - INTERVAL)
+    return Case({"seed": seed, "data": data}, found, training.weights(), early, states)
 
 
-def start(run: Run, case: Case, world: int = 2, steps: int = STEPS, died: int = 0) -> Any:
+def start(
+    run: Run,
+    case: Case,
+    world: int = 2,
+    steps: int = STEPS,
+    died: int = 0,
+    interval: int = INTERVAL,
+) -> Any:
     """Runs the job to its end; `died` is the step that the one before was killed in."""
-    inputs = {**case.given, "steps": steps, "dies": None, "least": died - INTERVAL}
+    about = {"steps": steps, "dies": None, "least": died - INTERVAL, "interval": interval}
+    inputs = {**case.given, **about}
     result = run(drive, inputs, world=world, folder=run.folder)
     begins(run, result, died)
     return result
 
 
-def kill(run: Run, case: Case, rank: int, dies: tuple[str, int], died: int = 0) -> None:
+def kill(
+    run: Run, case: Case, rank: int, dies: tuple[str, int], died: int = 0, world: int = 2
+) -> None:
     """Runs the job until a rank is killed."""
     inputs = [
         {
@@ -176,15 +205,15 @@ def kill(run: Run, case: Case, rank: int, dies: tuple[str, int], died: int = 0) 
             "dies": dies if index == rank else None,
             "least": died - INTERVAL,
         }
-        for index in range(2)
+        for index in range(world)
     ]
-    result = run.attempt(drive, inputs, world=2, folder=run.folder)
+    result = run.attempt(drive, inputs, world=world, folder=run.folder)
     if result.fault is None:
         begins(run, result, died)
         run.fail(
             "train() ended before the rank was to be killed",
             rank=rank,
-            expected=f"job.{dies[0]}() called at step {dies[1]}",
+            expected=f"{dies[0]} at step {dies[1]}",
             measured="it was not",
             cause=f"a save is due at each multiple of {INTERVAL}",
         )
@@ -250,23 +279,38 @@ def check_killed(run: Run) -> None:
 @check("a rank killed in a save: the torn checkpoint is not loaded", points=5, code="E")
 @diagnosis("a checkpoint counts once all ranks have written their part")
 def check_torn(run: Run) -> None:
-    """E: the others have written their part of step 6, or of step 9, and wait."""
+    """E: others have written their part; or half of a file of step 12 is there.
+
+    Step 3 is saved by two ranks after one of three died in it, and begun again by three.
+    """
     case = case_of(run)
+    kill(run, case, 1, ("capture", INTERVAL), world=3)
+    start(run, case, steps=INTERVAL)
+    likely = {"it was left by a save that died, and is not of this checkpoint": True}
+    new = start(run, case, world=3, steps=INTERVAL).outputs[-1]["begun"]
+    run.equal(bool(new) and new["own"], False, OWN, rank=2, likely=likely)
     kill(run, case, 1, ("capture", 6))
     kill(run, case, 0, ("capture", 9), died=6)
-    went_on(run, case, start(run, case, died=9), "in a save")
+    kill(run, case, 0, ("write", 12), died=9)
+    went_on(run, case, start(run, case, died=12), "in a save")
 
 
 @check("the job goes on with another number of ranks", points=4, code="E")
 @diagnosis("the state of the job is for all; a new rank has none of its own")
 @in_part
 def check_worlds(run: Run) -> None:
-    """E: two ranks, then three, then one: weights, data, and each rank's random numbers."""
+    """E: two ranks, then three, then one with another interval.
+
+    Weights, data, and each rank's random numbers.
+    """
     case = case_of(run)
-    start(run, case, steps=2 * INTERVAL)
-    grown = start(run, case, world=3, steps=3 * INTERVAL)
-    fewer = start(run, case, world=1)
-    for result, begins in ((grown, 2 * INTERVAL), (fewer, 3 * INTERVAL)):
+    start(run, case, steps=INTERVAL)
+    grown = start(run, case, world=3, steps=2 * INTERVAL)
+    fewer = start(run, case, world=1, interval=4)
+    for saved in fewer.column("saved"):
+        likely = {"an interval was counted from the restart": [10, 14]}
+        run.equal(saved, [8, 12], "the steps saved, begun at 6, every 4 steps,", likely=likely)
+    for result, begins in ((grown, INTERVAL), (fewer, 2 * INTERVAL)):
         what = f"on {len(result.outputs)} ranks, after other ranks' {begins} steps,"
         for found in run.each(result.outputs):
             ends = begins + len(found["log"])
@@ -279,10 +323,10 @@ def check_worlds(run: Run) -> None:
             )
     for rank, found in enumerate(run.each(grown.outputs)):
         begun = dict(found["begun"])
-        run.equal(begun.pop("own"), rank < 2, "whether restore() got a state of this rank")
+        run.equal(begun.pop("own"), rank < 2, OWN)
         state = begun.pop("random")
         if rank < 2:
-            likely = {"it is another rank's": case.streams[1 - rank]}
+            other = {"it is another rank's": case.streams[1 - rank]}
             name = "the random state of a rank that was there"
-            run.equal(state, case.streams[rank], name, likely=likely)
-        run.close(begun, case.halfway, "the weights after restore()")
+            run.equal(state, case.streams[rank], name, likely=other)
+        run.close(begun, case.early, "the weights after restore()")

@@ -42,6 +42,7 @@ EXERCISE = Exercise(
 
 SENTINEL = 77  # what a tensor holds before it is loaded
 MATRICES, ROWS, COLUMNS = 3, 8, 16384  # float64, of the load that is measured
+NUMBERS = 128  # bytes: two steps, however they are sent
 FEW = 1 << 16  # bytes: more than a manifest, and what a buffer reads too much
 NEW, OLD = 20, 10  # steps
 LEFT = "it is what was in the tensor before: a box is filled by all saved boxes that overlap it"
@@ -57,8 +58,10 @@ ROWWISE = "values of the whole row: a column cut has only a stretch of each row"
 def drive(learner: Any, group: Any, wanted: list[Given], folder: str) -> dict[str, Any]:
     """Loads, and returns what is in the tensors then."""
     pieces = pieces_of(learner, wanted, SENTINEL)
+    need = [piece.tensor.requires_grad for piece in pieces]
     step = learner.load_resharded(folder, pieces, group)
-    return {"values": [piece.tensor.detach() for piece in pieces], "step": step}
+    same = need == [piece.tensor.requires_grad for piece in pieces]
+    return {"values": [piece.tensor.detach() for piece in pieces], "step": step, "same": same}
 
 
 def drive_memory(learner: Any, group: Any, wanted: list[Given]) -> dict[str, Any]:
@@ -162,6 +165,8 @@ def check_values(run: Run) -> None:
     for before, after in ((1, 4), (4, 2), (2, 3), (3, 1)):
         folder = f"{before}-to-{after}"
         write_checkpoint(Path(run.folder) / folder, NEW, layout.given(before))
+        file = step_path(Path(run.folder) / folder, NEW) / "rank-0.bin"
+        file.write_bytes(file.read_bytes()[:-8])  # of the last tensor in it, which nobody wants
         wanted = layout.wanted(after)
         inputs = [{"wanted": mine, "folder": folder} for mine in wanted]
         result = run(drive, inputs, world=after, folder=run.folder)
@@ -171,6 +176,8 @@ def check_values(run: Run) -> None:
                 likely = _likely(layout.state, about, value)
                 run.equal(value, about[3], what, rank=rank, likely=likely)
         run.equal(result.column("step"), [NEW] * after, "the steps that the ranks return")
+        what = "a tensor that needs a gradient needs none after the load, or the other way round"
+        run.true(all(result.column("same")), what, cause="write to `tensor.detach()`")
 
 
 @check("ZeRO's padding is 0, and no data", points=3, code="E")
@@ -225,8 +232,12 @@ def check_memory(run: Run) -> None:
     one = ROWS * COLUMNS * 8 // world
     for rank, found in enumerate(run.each(result.outputs)):
         sent = result.timeline.sent()[rank]
-        cause = "values are sent: a rank read for others, which then needs memory for them"
-        run.at_most(sent, FEW, "bytes sent", cause=cause)
+        cause = (
+            "values are sent: a rank read for others, which then needs memory for them"
+            if sent > FEW
+            else "more than the step is sent: each rank looks into the manifest itself"
+        )
+        run.at_most(sent, NUMBERS, "bytes sent in two loads", cause=cause)
         cause = "a whole box or a whole file is in memory, of which a part is wanted"
         what = "bytes of memory beside the tensors"
         run.at_most(found["peak"], 3 * one + FEW * 2, what, cause=cause)
@@ -248,7 +259,7 @@ def check_newest(run: Run) -> None:
     ranks = [[[cut("w", whole["w"], 0, index, 2)] for index in range(2)] for whole in (old, new)]
     for rank in range(world):
         view = Path(run.folder) / f"seen-by-{rank}"
-        for step in (OLD - 1, OLD, NEW, NEW + 1):
+        for step in (NEW + 1, NEW, OLD, OLD - 1):  # the files' dates say nothing
             write_checkpoint(view, step, ranks[step != OLD])
         (step_path(view, NEW + 1) / "manifest.json").rename(step_path(view, NEW + 1) / "unfinished")
         if rank == 0:
@@ -287,7 +298,10 @@ def _check_step_0(run: Run, ranks: list[list[Given]], wanted: list[list[Given]])
     "they are read"
 )
 def check_refused(run: Run) -> None:
-    """E: a missing name, another shape, another dtype, a truncated file, no checkpoint at all."""
+    """E: a missing name, another shape or dtype, as large or not, a truncated file, no checkpoint.
+
+    Padding is checked as well.
+    """
     good, long, lost = run.random((6, 4)), run.random((9, 8), torch.float32), run.random((6, 4))
     large = run.random((12, 8))  # before `long` in its file, and longer
     ranks = [
@@ -303,6 +317,18 @@ def check_refused(run: Run) -> None:
         "a tensor that was not saved": ("whole", ["good.exp_avg", [6, 4], [0, 0], lost]),
         "a tensor of another shape": ("whole", ["long", [9, 9], [0, 3], long[:, 3:]]),
         "a tensor of another dtype": ("whole", ["long", [9, 8], [0, 3], long[:, 3:].double()]),
+        "a tensor of another shape with as many elements": (
+            "whole",
+            ["long", [8, 9], [0, 0], long.view(8, 9)],
+        ),
+        "a tensor of another dtype with as many bytes": (
+            "whole",
+            ["long", [9, 8], [0, 3], long[:, 3:].int()],
+        ),
+        "a tensor of another dtype, padding alone,": (
+            "whole",
+            ["long", [9, 8], [9, 0], long.double()],
+        ),
         "a file that was cut short": ("cut", columns),
         "a folder in which index 0 sees none": ("empty", columns),
     }

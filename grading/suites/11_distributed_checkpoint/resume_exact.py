@@ -64,15 +64,31 @@ def second(
     """The same job in other processes, begun with other numbers."""
     training = Training(seed, len(data[0]))
     seed_all(seed + group.index)
+    before = copy.deepcopy((job, own))
     learner.restore(training, job, own)
     generator = torch.Generator()
     generator.set_state(torch.get_rng_state())  # to look without drawing
     found = {"step": training.step, "loaded": training.weights(),
              "drawn": torch.rand((), generator=generator)}  # fmt: skip
-    before = copy.deepcopy((job, own))
     steps = [make_step(training, data, group) for _ in range(AFTER)]
-    return {**found, "steps": steps, "weights": training.weights(),
-            "states": [before, (job, own)]}  # fmt: skip
+    return {**found, "steps": steps, "weights": training.weights(), "states": [before, (job, own)],
+            "changed": _changed(learner, training, job, own)}  # fmt: skip
+
+
+def _changed(learner: Any, training: Any, job: Any, own: Any) -> list[str]:
+    """What both functions change that no state has: the mode, what is frozen, gradients."""
+    model = training.model.eval()
+    model.outer.requires_grad_(False)
+    model.inner.grad = torch.ones_like(model.inner)
+    learner.capture(training)
+    learner.restore(training, job, own)
+    grad = model.inner.grad
+    kept = {
+        "the model is in training mode": not model.training,
+        "a frozen parameter is not frozen": not model.outer.requires_grad,
+        "a gradient is not what it was": grad is not None and bool((grad == 1).all()),
+    }
+    return [what for what, right in kept.items() if not right]
 
 
 # --- what they must bring back -------------------------------------------------------------------
@@ -280,7 +296,7 @@ def check_exact(run: Run) -> None:
 @check("a state stays what it was", points=3, code="E")
 @diagnosis("state_dict() hands out what training works on: copy.deepcopy")
 def check_copies(run: Run) -> None:
-    """E: neither the job that went on nor the one that was restored changes a state."""
+    """E: no job changes a state, and a restore changes nothing that no state has."""
     given = inputs_of(run)
     saved = save(run, given)
     for found in run.each(saved.outputs):
@@ -294,6 +310,8 @@ def check_copies(run: Run) -> None:
         before, after = found["states"]
         likely = {"restored by reference: training works on the state's own tensors": after}
         run.equal(after, before, "the state, five steps after restore(),", likely=likely)
+        what = "after another capture() and restore(), something else has changed"
+        run.true(not found["changed"], what, measured="; ".join(found["changed"]))
 
 
 @check("another number of ranks goes on with the same weights and data", points=3, code="E")

@@ -50,7 +50,8 @@ PAUSE = 0.06  # seconds of a slow rank; what must wait for it, waits
 BIG, MANY = 1 << 15, 5  # numbers in a piece, and pieces, of the save that is measured
 FEW = 1 << 15  # bytes: more than names and offsets take
 EARLY = "index 0 must hear that every rank has synced, before it gives the manifest its name"
-LAST = -1  # in place of a dim: the last rank has all of it
+LAST = -1  # in place of a dim: the last rank has all of it; -world: the first one
+OLDER = (3, 4, 5)  # steps that were saved before
 TOUCHED = "a complete checkpoint was touched: see `start_step`"
 IN_PLACE = "it was written in place: write another file, and `os.replace` it"
 
@@ -68,6 +69,10 @@ def drive(
     for name in (f"rank-{group.index}.bin", f"rank-{group.size}.bin"):
         (path / name).write_bytes(b"left by another save" * 999 * (group.index + 1))
     (path / "manifest.new").write_bytes(b"left" * 999)
+    older = [step_path(place, step) / "manifest.json" for step in OLDER]
+    for manifest in older:
+        manifest.parent.mkdir(exist_ok=True)
+        manifest.write_text("{}")
     if earlier:
         learner.save_sharded(pieces_of(learner, earlier), place, group, 10)
     learner.save_sharded(pieces_of(learner, given), place, group, 20)
@@ -75,8 +80,10 @@ def drive(
     try:
         learner.save_sharded(pieces_of(learner, others), place, group, 20)
     except OSError as error:
-        return {"again": type(error).__name__}
-    return {"again": "no exception"}
+        again = type(error).__name__
+    else:
+        again = "no exception"
+    return {"again": again, "kept": all(manifest.exists() for manifest in older)}
 
 
 def drive_order(learner: Any, group: Any, given: list[Given], place: str) -> dict[str, Any]:
@@ -146,21 +153,23 @@ def _state(run: Run, world: int) -> tuple[dict[str, torch.Tensor], dict[str, int
         "flat": run.random(world * 25 + 2, torch.float32),
         "few": run.random(3),  # one of 4 ranks has nothing of it
         "norm": run.random(rows, torch.bfloat16),
+        "early": run.random((3, 4)),
         "late": run.random((3, 4)),
         "mask": run.integers(0, 2, 7).bool(),
         "bias": run.random(columns, torch.float32),
         "step": run.integers(0, 10**12, ()),
     }
     cuts = {"up.weight": 1, "down.weight": 0, "up.weight.exp_avg": 0, "flat": 0, "few": 0}
-    cuts["late"] = LAST
+    cuts |= {"early": -world, "late": LAST}
     return state, {name: cuts.get(name) for name in state}
 
 
 def _box(name: str, whole: torch.Tensor, dim: int | None, index: int, world: int) -> Given:
-    """The box that one rank has; all that the last one has begins where the empty ones do."""
-    if dim != LAST:
+    """The box that one rank has; all that one rank has begins where the others' empty ones do."""
+    if dim is None or dim >= 0:
         return cut(name, whole, dim, index, world)
-    return [name, list(whole.shape), [0] * whole.dim(), whole if index == world - 1 else whole[:0]]
+    mine = whole if index == world + dim else whole[:0]
+    return [name, list(whole.shape), [0] * whole.dim(), mine]
 
 
 def _given(state: dict[str, torch.Tensor], cuts: dict[str, Any], world: int) -> list[list[Given]]:
@@ -184,6 +193,8 @@ def check_values(run: Run) -> None:
         for again in run.each(result.column("again")):
             what = "how a second save of the same step ends"
             run.equal(again, "FileExistsError", what, likely={TOUCHED: "no exception"})
+        kept = all(result.column("kept"))
+        run.true(kept, "the checkpoint of an earlier step is gone", cause="it is never touched")
         parts = read_parts(run, step_path(Path(run.folder) / f"on-{world}", 20))
         compare_parts(run, parts, state)
         others = {part["file"] for part in parts} - {f"rank-{index}.bin" for index in range(world)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections import deque
 from typing import Any, NamedTuple
@@ -61,7 +62,8 @@ def drive(
 
 def drive_replay(learner: Any, group: Any, jobs: list[list[Any]]) -> dict[str, Any]:
     """How long each job takes."""
-    return {"elapsed": [learner.elapsed(*job) for job in jobs]}
+    before = copy.deepcopy(jobs)
+    return {"elapsed": [learner.elapsed(*job) for job in jobs], "same": jobs == before}
 
 
 # --- what it must bring back ---------------------------------------------------------------------
@@ -274,6 +276,7 @@ def replays(run: Run) -> tuple[list[Job], list[Job], list[Any]]:
     """All jobs, and how long the learner says that they take."""
     by_hand, by_chance = jobs_by_hand(run), jobs_by_chance(run)
     found = run(drive_replay, {"jobs": [list(job) for job in by_hand + by_chance]})
+    run.true(found.outputs[0]["same"], "elapsed() has changed the list of failures")
     return by_hand, by_chance, found.outputs[0]["elapsed"]
 
 
