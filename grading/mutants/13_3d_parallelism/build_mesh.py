@@ -383,6 +383,15 @@ WRONG = [
 +        axis: world.split(lines[axis], axis) if sizes.get(axis, 1) > 1 else world for axis in AXES
 +    }
 '''),
+    Wrong("tp_must_divide_a_node", ["5 on each node", "was refused"], '''
+-    if any(line[0] // ranks_per_node != line[-1] // ranks_per_node for line in lines["tp"]):
++    if ranks_per_node % sizes.get("tp", 1):
+'''),
+    Wrong("unknown_axis_of_one", ["sp 1", "was not refused"], '''
+-    if set(sizes) - set(AXES) or too_small or count != world.size:
++    strange = any(sizes[axis] > 1 for axis in set(sizes) - set(AXES))
++    if strange or too_small or count != world.size:
+'''),
 ]
 
 RIGHT = [

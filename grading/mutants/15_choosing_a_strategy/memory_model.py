@@ -116,14 +116,10 @@ WRONG = [
 -    ends = first + last - (c.tied and first and last)
 +    ends = first + last
 '''),
-    Wrong("full_always_cut", ["`sequence`"], '''
+    Wrong("full_always_cut", ["'activations'", "recompute full"], '''
 -    kept = {"none": block, "selective": block - scores, "full": item * outside}[layout.recompute]
 +    inputs = item * tokens * c.hidden // tp
 +    kept = {"none": block, "selective": block - scores, "full": inputs}[layout.recompute]
-'''),
-    Wrong("floats", ["is not an int"], '''
--    return max(sum(memory_model(config, layout, i).values()) for i in range(layout.pp))
-+    return 1.0 * max(sum(memory_model(config, layout, i).values()) for i in range(layout.pp))
 '''),
 ]
 
