@@ -25,8 +25,8 @@ that they leave a node through *all* of its adapters: a node sends `node · betw
 second. But inside a node, each ring passes every GPU, and a GPU sends at most `inside`. In a
 forward, a GPU computes 2 operations with each parameter for each of its tokens. The gather is
 hidden if this takes at least as long as the gather. A GPU computes on `batch / gpus` sequences at
-once, but at most `ROWS`. The same holds with TP: a GPU gathers its part of each matrix through its
-one adapter, and computes with only that part, for all sequences of its node; so count the GPU's
+once, but at most `ROWS`. TP changes neither number: a GPU gathers its part of each matrix through
+its one adapter, and computes with only that part, for all sequences of its node; so count the GPU's
 share of their tokens.
 
 Then add words where they apply:

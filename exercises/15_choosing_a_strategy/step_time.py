@@ -34,8 +34,8 @@ per second.
 - dp: once per step, this rank's gradients are summed over ranks that are tp apart: 2 bytes for each
   of its weights, in blocks and tables. A stage at one end of a pipeline has one table; a model in a
   single stage has two, or one if they are tied. ZeRO-1 and 2 send the same bytes. The sum is hidden
-  behind the backward of the last micro-batch's blocks (only the computing), and only what exceeds
-  it counts.
+  behind the backward of the last micro-batch's blocks (only the computing, and without forwards
+  that run again), and only what exceeds it counts.
 
 Pipeline (pp above 1). For each micro-batch, a rank sends one message, an activation or a gradient,
 and waits for another: two messages of 2·n·D/tp bytes. They go through `inside` if all GPUs are in

@@ -157,6 +157,11 @@ WRONG = [
 +            for parameter in parameters:
 +                all_reduce(parameter, group, "avg")
 '''),
+    Wrong("looks_twice", ["own gradient"], '''
++    if not [*experts, *others]:
++        return
+     for parameters, group in ((experts, replicas), (others, world)):
+'''),
 ]
 
 RIGHT = [

@@ -323,6 +323,10 @@ WRONG = [
 +            if parameter.grad is None:
 +                parameter.grad = torch.zeros_like(parameter)
 '''),
+    Wrong("sum_of_what_has_a_gradient", ["before it was frozen"], '''
+-        if parameter.requires_grad:
++        if parameter.requires_grad or parameter.grad is not None:
+'''),
 ]
 
 RIGHT = [

@@ -383,6 +383,15 @@ WRONG = [
 +        axis: world.split(lines[axis], axis) if sizes.get(axis, 1) > 1 else world for axis in AXES
 +    }
 '''),
+    Wrong("tp_must_divide_a_node", ["5 on each node", "was refused"], '''
+-    if any(line[0] // ranks_per_node != line[-1] // ranks_per_node for line in lines["tp"]):
++    if ranks_per_node % sizes.get("tp", 1):
+'''),
+    Wrong("unknown_axis_of_one", ["sp 1", "was not refused"], '''
+-    if set(sizes) - set(AXES) or too_small or count != world.size:
++    strange = any(sizes[axis] > 1 for axis in set(sizes) - set(AXES))
++    if strange or too_small or count != world.size:
+'''),
 ]
 
 RIGHT = [
@@ -428,7 +437,7 @@ def build_mesh(world: Group, sizes: Mapping[str, int], ranks_per_node: int) -> d
         raise ValueError(f"tp {sizes['tp']} goes across nodes of {ranks_per_node} ranks each")
     return {axis: world.split(lines[axis], axis) for axis in AXES}
 '''),
-    Right("variant_divides_the_node", "tp must divide the ranks of a node; groups in another order, the same on all ranks", '''
+    Right("variant_innermost_first", "groups in another order, the same on all ranks; counts the nodes of each tp line", '''
 import math
 from collections.abc import Mapping
 
@@ -464,7 +473,7 @@ def build_mesh(world: Group, sizes: Mapping[str, int], ranks_per_node: int) -> d
         axis: sorted({tuple(axis_ranks(rank, axis, sizes)) for rank in range(world.size)})
         for axis in AXES
     }
-    if ranks_per_node % sizes.get("tp", 1):
+    if any(len({rank // ranks_per_node for rank in line}) > 1 for line in lines["tp"]):
         raise ValueError(f"tp {sizes['tp']} goes across nodes of {ranks_per_node} ranks each")
     return {axis: world.split(lines[axis][::-1], axis) for axis in AXES[::-1]}
 '''),

@@ -209,6 +209,10 @@ WRONG = [
 -    counted = sum(int((target != IGNORED).sum()) for target in targets)
 +    counted = sum(int((target > 0).sum()) for target in targets)
 '''),
+    Wrong("without_infinite_ones", ["the loss is finite"], '''
+-        total += loss.to(total)
++        total += loss.to(total).nan_to_num(posinf=0.0)
+'''),
 ]
 
 RIGHT = [

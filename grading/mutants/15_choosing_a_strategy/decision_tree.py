@@ -210,6 +210,14 @@ WRONG = [
 -    if case.batch >= gpus // case.node and tokens >= need:
 +    if case.batch >= gpus // case.node and tokens <= need:
 '''),
+    Wrong("hsdp_rest_of_all", ["one sequence more than fit beside them"], '''
+-        cut = {"FSDP": case.gpus, "HSDP": case.node}.get(words[0], 1)
++        cut = {"FSDP": case.gpus, "HSDP": case.gpus}.get(words[0], 1)
+'''),
+    Wrong("ep_on_one_gpu", ["one GPU, with experts"], '''
+-    if words[0] not in ("one GPU", "DDP", "offload"):
++    if words[0] not in ("one GPU", "DDP"):
+'''),
 ]
 
 RIGHT = [

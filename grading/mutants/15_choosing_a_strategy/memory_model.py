@@ -116,6 +116,11 @@ WRONG = [
 -    ends = first + last - (c.tied and first and last)
 +    ends = first + last
 '''),
+    Wrong("full_always_cut", ["'activations'", "recompute full"], '''
+-    kept = {"none": block, "selective": block - scores, "full": item * outside}[layout.recompute]
++    inputs = item * tokens * c.hidden // tp
++    kept = {"none": block, "selective": block - scores, "full": inputs}[layout.recompute]
+'''),
 ]
 
 RIGHT = [

@@ -104,6 +104,10 @@ WRONG = [
 -    messages = (pp > 1) * 2 * link.seconds(2 * tokens * c.hidden / tp)
 +    messages = (pp > 1) * 2 * link.seconds(2 * tokens * c.hidden)
 '''),
+    Wrong("last_rank_in_the_node", ["2 ranks, 6 apart, 8 GPUs a node"], '''
+-    if stride * ranks <= cluster.node:
++    if stride * (ranks - 1) < cluster.node:
+'''),
 ]
 
 RIGHT = [

@@ -139,6 +139,11 @@ WRONG = [
 -        "optimizer": 2 * item * sum(part for part, _ in parts),
 +        "optimizer": 2 * item * (dense + experts),
 '''),
+    Wrong("rounded_together", ["'optimizer'", "dp 4096"], '''
+     parts = [(-(-dense // (dp * ep)), dp * ep), (-(-experts // dp), dp)]
++    if ep == 1:
++        parts = [(-(-(dense + experts) // dp), dp)]
+'''),
 ]
 
 RIGHT = [

@@ -52,6 +52,10 @@ WRONG = [
 -        if job.sampler.step % interval == 0:
 +        if job.sampler.step == steps:
 '''),
+    Wrong("saves_the_last_step_too", ["saved at other steps than multiples"], '''
+-        if job.sampler.step % interval == 0:
++        if job.sampler.step % interval == 0 or job.sampler.step == steps:
+'''),
     Wrong("saves_every_step", ["saved after every step"], '''
 -        if job.sampler.step % interval == 0:
 +        if job.sampler.step:

@@ -51,6 +51,17 @@ WRONG = [
 -            [epsilon * torch.eye(side.stop - side.start, dtype=dtype) for side in sides]
 +            [1e-12 * torch.eye(side.stop - side.start, dtype=dtype) for side in sides]
 '''),
+    Wrong("state_in_float64", ["the number of bytes kept between steps"], '''
+-            [epsilon * torch.eye(side.stop - side.start, dtype=dtype) for side in sides]
++            [epsilon * torch.eye(side.stop - side.start).double() for side in sides]
+@@
+-            made = inverse_root(left) @ part @ inverse_root(right)
++            made = (inverse_root(left) @ part.double() @ inverse_root(right)).to(part)
+'''),
+    Wrong("large_eigenvalues_only", ["the root of a small matrix"], '''
+-    return (vectors * values**-0.25) @ vectors.T
++    return (vectors * values.clamp(min=1e-6) ** -0.25) @ vectors.T
+'''),
 ]
 
 RIGHT = [

@@ -69,7 +69,7 @@ def drive(
                 int(name[0]) in chosen for chosen in batch["everyone"]
             ):
                 parameter.grad = None
-        learner.expert_grad_sync(experts, others, replicas, world)
+        learner.expert_grad_sync(iter(experts), iter(others), replicas, world)
         said["gradients"].append(
             {name: None if p.grad is None else p.grad.clone() for name, p in own.items()}
         )

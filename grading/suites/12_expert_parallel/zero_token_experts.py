@@ -95,14 +95,15 @@ def drive(
 def drive_sums(
     learner: Any, group: Any, given: list[torch.Tensor | None], frozen: torch.Tensor
 ) -> dict[str, Any]:
-    """Sums gradients, of which some ranks have none; one parameter is frozen in between."""
+    """Sums gradients, of which some ranks have none; two parameters are frozen, one late."""
     shapes = [gradient.shape for gradient in given if gradient is not None][:1] * len(given)
     parameters = [nn.Parameter(torch.ones(shape, dtype=torch.float64)) for shape in shapes]
     for parameter, gradient in zip(parameters, given, strict=True):
         parameter.grad = None if gradient is None else gradient.clone()
-    still = nn.Parameter(frozen.clone(), requires_grad=False)
-    learner.sum_gradients(iter([parameters[0], still, *parameters[1:]]), group)
-    return {"gradients": [p.grad for p in parameters], "frozen": still.grad}
+    still, late = (nn.Parameter(frozen.clone(), requires_grad=False) for _ in range(2))
+    late.grad = frozen.clone()
+    learner.sum_gradients(iter([parameters[0], still, late, *parameters[1:]]), group)
+    return {"gradients": [p.grad for p in parameters], "frozen": still.grad, "late": late.grad}
 
 
 # --- what they must bring back -------------------------------------------------------------------
@@ -246,7 +247,7 @@ def check_nothing(run: Run) -> None:
 @check("sums of gradients that some ranks do not have", points=3, code="H")
 @diagnosis("None takes part as zeros, and has the sum afterwards")
 def check_sums(run: Run) -> None:
-    """H: 2, 1, 0 and 3 of 3 ranks have a gradient; one parameter is frozen."""
+    """H: 2, 1, 0 and 3 of 3 ranks have a gradient; frozen parameters are left out."""
     have = ((1, 0, 0, 1), (1, 1, 0, 1), (0, 0, 0, 1))
     shape = (run.number(2, 6), 5)
     given = [[run.random(shape) if there else None for there in row] for row in have]
@@ -270,6 +271,8 @@ def check_sums(run: Run) -> None:
             }
             run.close(gradient, total, name, likely=likely)
             run.true(found["frozen"] is None, "a frozen parameter has a gradient")
+            late = "the gradient that a parameter had before it was frozen"
+            run.close(found["late"], inputs[rank]["frozen"], late)
 
 
 @check("every row is sent to its expert and back, and nothing else", points=3, code="B")

@@ -275,7 +275,7 @@ def check_nodes(run: Run) -> None:
             run.equal(nodes, [rank // NODE], what, likely=likely)
 
 
-# Sizes, ranks per node, and what the message must say; on two ranks.
+# Sizes, ranks per node, and what the message must say, or nothing if it fits; on two ranks.
 Case = tuple[Sizes, int, tuple[str, ...]]
 UNFIT: tuple[Case, ...] = (
     ({"dp": 2, "tp": 4}, 4, ("8", "2")),
@@ -283,23 +283,29 @@ UNFIT: tuple[Case, ...] = (
     ({"pp": 1}, 4, ("1", "2")),
     ({}, 4, ("1", "2")),
     ({"ddp": 2}, 4, ("ddp",)),
+    ({"dp": 2, "sp": 1}, 4, ("sp",)),
     ({"dp": -1, "pp": -2}, 4, ("-1",)),
     ({"dp": 0, "pp": 2}, 4, ("0",)),
 )
 ACROSS: tuple[Case, ...] = (({"tp": 2}, 1, ("tp", "2", "1")),)
 ONE_LINE: tuple[Case, ...] = (({"tp": 2, "dp": 2}, 3, ("tp", "2", "3")),)  # on four
+PART_OF_A_NODE: tuple[Case, ...] = (({"tp": 2, "dp": 2}, 5, ()),)  # so is this one
 
 
 def _check_refused(
     run: Run, looked_at: Sequence[Case], why: str, cases: Sequence[Case], world: int
 ) -> None:
-    """Every rank must have said no to these of the cases, with these words."""
+    """Every rank must have said no to these of the cases, with these words; yes without any."""
     given = {"cases": [[sizes, node] for sizes, node, _ in cases]}
     result = _explained(run, drive_refusals, given, world, ALL_OR_NONE)
     for sizes, node, words in looked_at:
         mesh = f"a mesh of {Grid(sizes)} on {world} ranks, {node} on each node,"
         for said in run.each(result.column("said")):
             kind, text = said[cases.index((sizes, node, words))]
+            if not words:
+                fits = "every tp line is on one node, whether tp divides a node's ranks or not"
+                run.true(kind == "", f"{mesh} was refused", measured=text[:160], cause=fits)
+                continue
             run.true(kind != "", f"{mesh} was not refused", cause=why, expected="ValueError")
             run.true(
                 kind == "ValueError",
@@ -337,5 +343,6 @@ def check_across_refused(run: Run) -> None:
 @check("all ranks refuse, or none", points=2, code="H")
 @diagnosis("look at all tp lines, not at the rank's own")
 def check_together(run: Run) -> None:
-    """H: of two tp lines one is on one node, and the other is not."""
-    _check_refused(run, ONE_LINE, ALL_OR_NONE, ONE_LINE, 4)
+    """H: of two tp lines one is on one node, and the other is not; and both are on a large one."""
+    cases = ONE_LINE + PART_OF_A_NODE
+    _check_refused(run, cases, ALL_OR_NONE, cases, 4)

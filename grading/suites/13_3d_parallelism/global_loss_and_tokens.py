@@ -298,8 +298,18 @@ def check_loss(run: Run) -> None:
 @check("the loss, on all other stages", points=3, code="H")
 @diagnosis("they take part in the sum with 0")
 def check_told(run: Run) -> None:
-    """H: also where the last stage is on index 0 of pp."""
+    """H: also where the last stage is on index 0 of pp; and one loss is infinite."""
     _check_loss(run, on_last=False)
+    case = Case(run, LAYOUTS[0])
+    one = next(given for given in case.inputs if given["losses"])
+    one["losses"][0] = torch.full_like(one["losses"][0], torch.inf)
+    for _, _, output in case.ranks():
+        run.true(
+            not _number(float(output["loss"])).isfinite(),
+            f"one rank has an infinite loss, and the loss is finite {case.layout}",
+            measured=str(output["loss"]),
+            cause="every rank needs to notice it: sum the losses as they are",
+        )
 
 
 @check("more tokens than float32 can count", points=2, code="E")

@@ -107,6 +107,7 @@ def _cases(run: Run) -> list[Any]:
         _case(run, 6, (2, 1), tied=True, gated=False, pp=3, dp=2, micro_batches=6),
         _case(run, 4, (2, 2), gated=False, pp=2, dp=5, tp=2, zero=2, precision="fp32",
               micro_batches=4),
+        _case(run, 4, (8, 4), pp=2, dp=2, tp=4, zero=1, micro_batches=3, recompute="full"),
     ]  # fmt: skip
 
 

@@ -139,7 +139,7 @@ def _cases(run: Run) -> list[list[Any]]:
 def _sums(run: Run) -> list[list[Any]]:
     """Sums in a node, across nodes with one adapter and with several, and none."""
     groups = [(8, 1, 8, 0.1), (6, 1, 4, 0.1), (4, 8, 8, 0.1), (5, 4, 8, 0.1), (4, 2, 8, 0.1),
-              (6, 1, 2, 0.9), (1, 8, 8, 0.1), (3, 6, 8, 0.1)]  # fmt: skip
+              (6, 1, 2, 0.9), (1, 8, 8, 0.1), (3, 6, 8, 0.1), (2, 6, 8, 0.1)]  # fmt: skip
     return [
         [run.number(1, 900) * 1e5, ranks, stride, _hardware(run, 512, node, network)]
         for ranks, stride, node, network in groups

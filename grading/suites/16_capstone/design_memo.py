@@ -104,7 +104,10 @@ def _case(
 
 
 def _cases(run: Run) -> list[dict[str, Any]]:
-    """Every axis longer than 1, and not; few and many micro-batches; tied and not; no experts."""
+    """Every axis longer than 1, and not; few and many micro-batches; tied and not; no experts.
+
+    In the last, more replicas than parameters: a rank has one of the experts' and one of the rest.
+    """
     return [
         _case(run, (3, 2, 2, 2), [2, 3, 2], [6, 3], heads=(4, 2), schedule="1F1B",
               micro_batches=5, item=2),
@@ -115,6 +118,8 @@ def _cases(run: Run) -> list[dict[str, Any]]:
         _case(run, (1, 1, 3, 2), [2], [3, 1], heads=(2, 2), schedule="GPipe", micro_batches=3,
               item=4, tied=True),
         _case(run, (1, 1, 1, 1), [3], [], heads=(2, 1), schedule="1F1B", micro_batches=2, item=8),
+        _case(run, (2, 4096, 1, 1), [1, 1], [4, 2], heads=(2, 1), schedule="GPipe",
+              micro_batches=1, item=4),
     ]  # fmt: skip
 
 

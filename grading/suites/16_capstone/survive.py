@@ -193,6 +193,7 @@ def _went_on(
         "as many steps as in a whole training are made again: `steps` counts those of earlier "
         "processes": list(range(at, at + STEPS)),
         AGAIN: [0],
+        f"a step is missing: it was left out, or {OTHERS}": right[1:],
     }
     run.equal(numbers, right, f"the list of steps made {when}", rank=rank, likely=likely)
     for (step, inputs, _), windows in zip(seen, case.windows[at:], strict=True):
@@ -292,9 +293,9 @@ def check_torn(run: Run) -> None:
 )
 @diagnosis("`steps` counts those of earlier processes")
 def check_ended(run: Run) -> None:
-    """E: a shorter training, then the rest on one rank, then nothing is left to do."""
+    """E: a shorter training, whose last step is not saved, the rest on one rank, then nothing."""
     case = case_of(run)
-    given = {**case.given, "steps": 4, "sizes": MESHES[2], "dies": None}
+    given = {**case.given, "steps": 5, "sizes": MESHES[2], "dies": None}
     run(drive, given, world=2, folder=run.folder, wall=40.0)
-    start(run, case, {}, "after other ranks' 4 steps", at=4)
+    start(run, case, {}, "after other ranks' 5 steps", at=4)
     start(run, case, {}, "after the end", at=STEPS)

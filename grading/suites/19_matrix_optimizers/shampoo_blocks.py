@@ -39,7 +39,7 @@ def drive(
     given = [gradient.clone() for gradient in gradients]
     made = [shampoo.update(gradient) for gradient in given]
     kept = all(torch.equal(a, b) for a, b in zip(given, gradients, strict=True))
-    return {"made": made, "kept": kept, "state": _elements(vars(shampoo), set())}
+    return {"made": made, "kept": kept, "state": _bytes(vars(shampoo), set())}
 
 
 def drive_root(learner: Any, group: Any, matrix: torch.Tensor) -> Any:
@@ -47,16 +47,16 @@ def drive_root(learner: Any, group: Any, matrix: torch.Tensor) -> Any:
     return learner.inverse_root(matrix.clone())
 
 
-def _elements(value: Any, seen: set[int]) -> int:
-    """Elements of all tensors in an object's attributes, each once."""
+def _bytes(value: Any, seen: set[int]) -> int:
+    """Bytes of all tensors in an object's attributes, each once."""
     if isinstance(value, torch.Tensor):
         new = value.data_ptr() not in seen and value.dim() > 0
         seen.add(value.data_ptr())
-        return value.numel() if new else 0
+        return value.nbytes if new else 0
     if isinstance(value, dict):
-        return sum(_elements(item, seen) for item in value.values())
+        return sum(_bytes(item, seen) for item in value.values())
     if isinstance(value, (list, tuple)):
-        return sum(_elements(item, seen) for item in value)
+        return sum(_bytes(item, seen) for item in value)
     return 0
 
 
@@ -128,16 +128,17 @@ def _compare(run: Run, shape: tuple[int, int], block: int, world: int, steps: in
 @check("the power -1/4", points=2, code="E")
 @diagnosis("eigenvalues to the power -1/4")
 def check_root(run: Run) -> None:
-    """E: to the fourth power it is the inverse."""
+    """E: to the fourth power it is the inverse; also where all eigenvalues are small."""
     half = run.random((5, 5))
-    matrix = half @ half.T + torch.eye(5).double()
-    likely = {
-        "the power is -1/2": root(matrix, -0.5),
-        "the power is 1/4: it must be -1/4": root(matrix, 0.25),
-        "this is the power -1/4 of each element, not of the matrix": matrix.abs() ** -0.25,
-    }
-    found = run(drive_root, {"matrix": matrix}).outputs[0]
-    run.close(found, root(matrix, -0.25), "the root", likely=likely, terms=10_000)
+    usual = half @ half.T + torch.eye(5).double()
+    for matrix, name in ((usual, "the root"), (1e-8 * usual, "the root of a small matrix")):
+        likely = {
+            "the power is -1/2": root(matrix, -0.5),
+            "the power is 1/4: it must be -1/4": root(matrix, 0.25),
+            "this is the power -1/4 of each element, not of the matrix": matrix.abs() ** -0.25,
+        }
+        found = run(drive_root, {"matrix": matrix}).outputs[0]
+        run.close(found, root(matrix, -0.25), name, likely=likely, terms=10_000)
 
 
 @check("updates of three steps, in blocks of unequal sizes", points=5, code="E")
@@ -158,15 +159,24 @@ def check_few(run: Run) -> None:
 @check("a rank keeps L and R of its own blocks only", points=3, code="M")
 @diagnosis("keep the sums of the blocks k with k % N equal to the rank's index")
 def check_state(run: Run) -> None:
-    """M: elements that each rank keeps between steps."""
+    """M: bytes that each rank keeps between steps, in float64 and in float32."""
     shape = (9, 14)
-    result = _compare(run, shape, 4, 3)
+    _check_kept(run, _compare(run, shape, 4, 3), shape, 8)
+    inputs = {"gradients": [run.random(shape, torch.float32)], "block": 4, "epsilon": EPSILON}
+    result = run(drive, inputs, world=3)
+    for found in run.each(result.outputs):
+        run.equal(found["made"][0].dtype, torch.float32, "the dtype of the update")
+    _check_kept(run, result, shape, 4)
+
+
+def _check_kept(run: Run, result: Any, shape: tuple[int, int], item: int) -> None:
+    """That each rank keeps only L and R of its own blocks, of `item` bytes an element."""
     for rank, found in enumerate(run.each(result.outputs)):
         own = blocks_of(*shape, 4)[rank::3]
         sides = [(r.stop - r.start, c.stop - c.start) for r, c in own]
-        limit = sum(r * r + c * c for r, c in sides)
-        cause = "a rank keeps more than L and R of its own blocks"
-        run.at_most(found["state"], limit, "the number of elements kept between steps", cause=cause)
+        limit = item * sum(r * r + c * c for r, c in sides)
+        cause = "a rank keeps more than L and R of its own blocks, in the gradients' dtype"
+        run.at_most(found["state"], limit, "the number of bytes kept between steps", cause=cause)
 
 
 @check("one collective, and each update is sent to the others once", points=3, code="B")
