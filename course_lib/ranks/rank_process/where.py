@@ -54,16 +54,17 @@ def report(thread: int, ledger: Ledger, foreign: tuple[str, ...] = ()) -> dict[s
     threads, runnable = PROCESSES.threads(thread)
     carried = bytes_carried()
     made = calls_made()
-    # Last, and not for long: a frame that is held here keeps its tensors alive when it has ended.
-    chain = _frames_of(thread)
-    own = [f for f in chain if not _is_library(f.f_code.co_filename, foreign)]
-    inner = own[-1] if own else None
-    answer: dict[str, Any] = {
-        "file": inner.f_code.co_filename if inner else "",
-        "line": _line(inner) if inner else 0,
-        "source": _source(inner),
-        "function": inner.f_code.co_name if inner else "",
-        "stack": [[f.f_code.co_filename, _line(f), f.f_code.co_name, _source(f)] for f in own[-6:]],
+    places, in_library, call = _seen(thread, ledger, foreign)
+    stack = [(*place, linecache.getline(*place[:2]).strip()) for place in places]
+    file, line, function, source = stack[-1] if stack else ("", 0, "", "")
+    if not in_library and ".wait(" in source:
+        call = {"talking": True, "call": "work.wait()"}
+    return {
+        "file": file,
+        "line": line,
+        "source": source,
+        "function": function,
+        "stack": [list(place) for place in stack],
         "talking": False,
         "asks": False,
         "call": "",
@@ -72,10 +73,23 @@ def report(thread: int, ledger: Ledger, foreign: tuple[str, ...] = ()) -> dict[s
         "carried": carried,
         "threads": threads,
         "runnable": runnable,
+        **call,
     }
-    beyond = chain[chain.index(inner) + 1 :] if inner else chain
-    answer.update(_call(beyond, inner, ledger))
-    return answer
+
+
+def _seen(
+    thread: int, ledger: Ledger, foreign: tuple[str, ...]
+) -> tuple[list[tuple[str, int, str]], bool, dict[str, Any]]:
+    """The program's own innermost lines, whether the thread is beyond them, and in which call.
+
+    A frame that is held here keeps its tensors alive when it has ended, and memory may just be
+    measured. So no file is read here: that would let the other thread go on meanwhile.
+    """
+    chain = _frames_of(thread)
+    own = [f for f in chain if not _is_library(f.f_code.co_filename, foreign)]
+    beyond = chain[chain.index(own[-1]) + 1 :] if own else chain
+    places = [(f.f_code.co_filename, _line(f), f.f_code.co_name) for f in own[-6:]]
+    return places, bool(beyond), _call(beyond, ledger)
 
 
 def failed_call(error: BaseException, ledger: Ledger) -> dict[str, Any]:
@@ -83,7 +97,7 @@ def failed_call(error: BaseException, ledger: Ledger) -> dict[str, Any]:
     chain = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
     own = [frame for frame in chain if not _is_library(frame.f_code.co_filename, ())]
     beyond = chain[chain.index(own[-1]) + 1 :] if own else chain
-    found = _call(beyond, None, ledger)
+    found = _call(beyond, ledger)
     parts = ("call", "axis", "group", "seq", "peer", "shape", "dtype")
     return {part: found[part] for part in parts if part in found}
 
@@ -144,19 +158,13 @@ def _is_library(path: str, foreign: tuple[str, ...]) -> bool:
     return path.startswith((TORCH, COURSE, *LIBRARIES, *foreign, "<frozen", "<string>"))
 
 
-def _source(frame: FrameType | None) -> str:
-    if frame is None:
-        return ""
-    return linecache.getline(frame.f_code.co_filename, _line(frame)).strip()
-
-
 def _line(frame: FrameType) -> int:
     """Its line; 0 where Python has none, as between two lines of a thread that runs on."""
     return frame.f_lineno or 0
 
 
 # --- which call ----------------------------------------------------------------------------------
-def _call(beyond: list[FrameType], inner: FrameType | None, ledger: Ledger) -> dict[str, Any]:
+def _call(beyond: list[FrameType], ledger: Ledger) -> dict[str, Any]:
     """The communication call that the thread is in, from the frames beyond its own code."""
     event = _event_waited_for(beyond, ledger)
     if event is not None:
@@ -174,8 +182,6 @@ def _call(beyond: list[FrameType], inner: FrameType | None, ledger: Ledger) -> d
         return {"talking": True, "call": "backward"}
     if any(frame.f_code.co_filename.startswith(TALK) for frame in beyond):
         return {"talking": True, "call": "torch.distributed"}
-    if inner is not None and beyond == [] and ".wait(" in _source(inner):
-        return {"talking": True, "call": "work.wait()"}
     return {}
 
 

@@ -196,8 +196,9 @@ def _steps(run: Run, held: list[list[int]], every: int, most: int, start: int) -
 def _judge(run: Run, result: Any, right: list[bool], start: int) -> None:
     steps = [start + place for place, yes in enumerate(right) if yes]
     for output in run.each(result.outputs):
-        entered = [generation for where, _, generation in output["seen"] if where == "before"]
-        run.equal(entered, [2], "the generations of the collections when it is entered")
+        # Until the collector is off, Python may collect what is young at any time.
+        whole = [generation == 2 for where, _, generation in output["seen"] if where == "before"]
+        run.equal(sum(whole), 1, "the number of whole collections when it is entered")
         alone = sorted({number for where, number, _ in output["seen"] if where == "between"})
         run.true(not alone, "the collector ran by itself between two steps",
                  measured=f"in steps {alone}")  # fmt: skip

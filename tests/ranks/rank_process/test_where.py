@@ -291,6 +291,32 @@ def test_a_look_keeps_nothing_alive() -> None:
         gc.enable()
 
 
+def test_no_frame_is_held_while_its_file_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    started, asked = threading.Event(), threading.Event()
+    left, alive = [], []
+
+    def program() -> None:
+        tensor = torch.zeros(4)
+        left.append(weakref.ref(tensor))
+        started.set()
+        asked.wait()
+
+    def read(_file: str, _line: int) -> str:  # meanwhile the other thread goes on
+        asked.set()
+        thread.join()
+        alive.append(left[0]() is not None)
+        return ""
+
+    monkeypatch.setattr(where.linecache, "getline", read)
+    thread = threading.Thread(target=program)
+    thread.start()
+    started.wait()
+    assert thread.ident is not None
+    where.report(thread.ident, Ledger(0))
+    assert alive
+    assert not any(alive)
+
+
 def test_no_collection_starts_while_frames_are_read() -> None:
     within = []
 
