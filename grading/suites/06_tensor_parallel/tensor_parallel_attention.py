@@ -36,7 +36,7 @@ EXERCISE = Exercise(
 )
 
 # By world: size of the tensor-parallel groups, query heads, key-value heads.
-CUTS = {2: [(2, 8, 4)], 4: [(4, 8, 2)]}  # whose parts are looked at
+CUTS = {2: [(2, 8, 4)], 4: [(4, 8, 2), (2, 8, 4)]}  # whose parts are looked at
 SHAPES = {1: [(1, 4, 2)], 3: [(3, 6, 3), (3, 3, 1)], 4: [(4, 8, 2), (4, 4, 4), (2, 8, 4)]}
 
 
