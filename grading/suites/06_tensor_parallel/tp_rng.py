@@ -25,8 +25,8 @@ EXERCISE = Exercise(
         "state in the dict, set the outside one. What follows the `yield` belongs in a `finally`.",
         "For the initial states use your own generator: "
         "`torch.Generator().manual_seed(n).get_state()`. All n must be different; to keep them "
-        "different from those of another `seed` as well, take seed·(N+1) for replicated, and 1 + "
-        "group.index more for sharded.",
+        "different from those of another `seed` as well, take seed·4096 (more than a group has "
+        "ranks) for replicated, and 1 + group.index more for sharded.",
     ),
 )
 
