@@ -158,12 +158,6 @@ def check_parts(run: Run) -> None:
     """E: slices of the whole weights, before anything is computed."""
     for whole, _, index, found in _found(run, drive_parts, CUTS):
         run.equal(found["names"], sorted(PARTS), "the list of the module's parameters")
-        for name, trains, gone in zip(
-            ("qkv", "output"), found["trains"], found["gone"], strict=True
-        ):
-            what = f"the whole `{name}.weight` {whole.name}"
-            run.true(trains, f"{what} needs no gradient any more", cause="detach the cuts alone")
-            run.true(gone, f"{what} is still alive", cause="the module keeps it, or views of it")
         for name in PARTS:
             part, what = whole.cut(name, whole.weights[name], index), f"`{name}` {whole.name}"
             part = part.detach()
@@ -190,6 +184,12 @@ def check_parts(run: Run) -> None:
                 f"the memory under {what}, in bytes,",
                 cause="a view keeps the whole weight alive: clone",
             )
+        for name, trains, gone in zip(
+            ("qkv", "output"), found["trains"], found["gone"], strict=True
+        ):
+            what = f"the whole `{name}.weight` {whole.name}"
+            run.true(trains, f"{what} needs no gradient any more", cause="detach the cuts alone")
+            run.true(gone, f"{what} is still alive", cause="the module keeps it, or views of it")
 
 
 def _wrong_rows(whole: Whole, name: str, index: int) -> dict[str, torch.Tensor]:
