@@ -3,6 +3,23 @@
 from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
+    Wrong("lowest_rank_first", ["prepare began before rank 3 had finished"], '''
+-    if group.index != 0:
++    if group.rank != min(group.ranks):
+'''),
+    Wrong("releases_after_exceptions_alone", ["nobody waits forever", "use try/finally"], '''
+-    try:
+-        return prepare()
+-    finally:  # also when it raises: the others are waiting
+-        barrier(group)
++    try:
++        value = prepare()
++    except Exception:
++        barrier(group)
++        raise
++    barrier(group)
++    return value
+'''),
     Wrong("all_at_once", ["nothing holds the others back", "prepare began before rank 0 had finished"], '''
  from course_lib.comm import Group, barrier
 +from typing import Any

@@ -3,6 +3,13 @@
 from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
+    Wrong("alone_returns_the_input", ["the result is the input itself, [3] on 1 ranks"], '''
+-    total = tensor.clone()
++    total = tensor if group.size == 1 else tensor.clone()
+@@
+-    return total / group.size
++    return total.div_(group.size)
+'''),
     Wrong("sum", ["this is the sum"], '''
 -    return total / group.size
 +    return total

@@ -3,6 +3,10 @@
 from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
+    Wrong("alone_in_one_piece", ["(1 ranks,", "the product is not cut"], '''
+-        for piece in x.tensor_split(pieces):
++        for piece in x.tensor_split(pieces) if group.size > 1 else [x]:
+'''),
     Wrong("all_after_the_products", ["all begin after the last product"], '''
          for piece in x.tensor_split(pieces):
              part = multiply(piece, weight)

@@ -3,6 +3,10 @@
 from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
+    Wrong("nothing_to_copy_for", ["the result is `given` itself"], '''
+-    types = dict(given)
++    types = dict(given) if program else given
+'''),
     Wrong("gelu_keeps_a_partial_sum", ["gelu(a + b) is not gelu(a) + gelu(b)"], '''
 -    return "" if x in ("P", other) else x  # gelu, softmax
 +    return "" if x == other or (x == "P" and operation == "softmax") else x

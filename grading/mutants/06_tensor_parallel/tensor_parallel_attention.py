@@ -3,6 +3,19 @@
 from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
+    Wrong("rank_modulo_size", ["`query`", "(H=8, K=4, N=2)"], '''
+-        own, piece = group.index, group.index * pieces // group.size
++        own = group.rank % group.size
++        piece = own * pieces // group.size
+'''),
+    Wrong("freezes_the_whole", ["needs no gradient any more"], '''
+-        query, key, value = qkv.weight.split(rows)  # mutate: same
++        query, key, value = qkv.weight.requires_grad_(False).split(rows)
+'''),
+    Wrong("keeps_the_whole", ["the whole `qkv.weight`", "is still alive"], '''
+         query, key, value = qkv.weight.split(rows)  # mutate: same
++        self.whole = query, key, value
+'''),
     Wrong("sums_with_gradients_alone", ["the output in evaluation"], '''
 -        return reduce_from_group(part_BTD, self.group)
 +        return reduce_from_group(part_BTD, self.group) if torch.is_grad_enabled() else part_BTD

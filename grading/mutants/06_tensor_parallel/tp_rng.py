@@ -5,6 +5,16 @@ from course_lib.grade.author.answers import Right, Wrong
 SAME = ["world_size_for_size"]  # a stride between seeds; any that is as large as the group will do
 
 WRONG = [
+    Wrong("streams_of_the_class", ["also by another RegionRng"], '''
+-        self.states = {
++        type(self).states = {
+'''),
+    Wrong("some_numbers_ahead", ["sharded and replicated draw the same"], '''
+         }
++        ahead = torch.Generator().manual_seed(seeds["replicated"])
++        torch.rand(1000 * (group.index + 1), generator=ahead)
++        self.states["sharded"] = ahead.get_state()
+'''),
     Wrong("by_the_size", ["at the same index of another group (2 ranks)"], '''
 -        seeds = {"replicated": seed * 4096}  # more than a group has ranks
 +        seeds = {"replicated": seed * (group.size + 1)}

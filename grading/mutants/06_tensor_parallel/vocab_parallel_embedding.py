@@ -3,6 +3,10 @@
 from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
+    Wrong("freezes_the_whole", ["`full.weight` needs no gradient any more"], '''
+-        parts = full.weight.detach().tensor_split(group.size)  # mutate: same
++        parts = full.weight.requires_grad_(False).tensor_split(group.size)
+'''),
     Wrong("a_token_is_a_line", ["the output for single tokens"], '''
 -        return reduce_from_group(rows, self.group)
 +        return reduce_from_group(rows if tokens.dim() else rows.view(1, -1), self.group)

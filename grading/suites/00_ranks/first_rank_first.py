@@ -35,7 +35,7 @@ UNHELD = (
     "nothing holds the others back: they must call the barrier before `prepare`, the first rank "
     "after it"
 )
-FULL = "no space left on the disk"
+FULL, STOPPED = "no space left on the disk", "Ctrl-C"
 
 
 # --- what runs on the ranks ----------------------------------------------------------------------
@@ -49,14 +49,19 @@ class Prepare:
         ranks: the group's.
         rank: this one.
         value: what a call returns.
-        fails: whether it raises.
+        error: what it raises, if it does.
     """
 
     def __init__(
-        self, name: str, ranks: tuple[int, ...], rank: int, value: str | None, fails: bool = False
+        self,
+        name: str,
+        ranks: tuple[int, ...],
+        rank: int,
+        value: str | None,
+        error: BaseException | None = None,
     ) -> None:
         self.name, self.ranks, self.rank = name, ranks, rank
-        self.value, self.fails = value, fails
+        self.value, self.error = value, error
         self.calls: list[list[float]] = []
 
     def __call__(self) -> str | None:
@@ -64,8 +69,8 @@ class Prepare:
         times = [time.monotonic()]
         self.calls.append(times)
         self._mark(self.rank).touch()
-        if self.fails:
-            raise OSError(FULL)
+        if self.error:
+            raise self.error
         if self.rank == self.ranks[0]:
             time.sleep(PAUSE)
         else:
@@ -101,7 +106,7 @@ def drive(learner: Any, group: Any, empty: bool) -> dict[str, Any]:
 
 def drive_part(learner: Any, group: Any) -> dict[str, Any]:
     """Prepares on all ranks but rank 0, which goes its own way."""
-    part = group.split([[0], list(range(1, group.size))], "part")
+    part = group.split([[0], [group.size - 1, *range(1, group.size - 1)]], "part")
     job = Prepare("tokens", part.ranks, group.rank, _value("tokens", group.rank))
     dist.barrier()
     value = learner.first_rank_first(job, part) if group.rank else None
@@ -109,14 +114,17 @@ def drive_part(learner: Any, group: Any) -> dict[str, Any]:
 
 
 def drive_failing(learner: Any, group: Any) -> dict[str, Any]:
-    """`prepare` raises on the first rank."""
-    job = Prepare("tokens", group.ranks, group.rank, "tokens", fails=group.index == 0)
+    """`prepare` raises on the first rank, and then somebody stops it there."""
     dist.barrier()
-    try:
-        learner.first_rank_first(job, group)
-    except Exception as error:
-        return {"raised": f"{type(error).__name__}: {error}"}
-    return {"raised": ""}
+    raised = []
+    for name, error in (("tokens", OSError(FULL)), ("cache", KeyboardInterrupt(STOPPED))):
+        job = Prepare(name, group.ranks, group.rank, name, None if group.index else error)
+        try:
+            learner.first_rank_first(job, group)
+            raised.append("")
+        except BaseException as error:
+            raised.append(f"{type(error).__name__}: {error}")
+    return {"raised": raised}
 
 
 # --- what they must bring back -------------------------------------------------------------------
@@ -209,11 +217,11 @@ def check_value(run: Run) -> None:
 @check("a group without rank 0: the rank with index 0 goes first", points=2, code="O")
 @diagnosis("the first rank is the one with group.index 0")
 def check_part(run: Run) -> None:
-    """O: ranks 1 to 3 of four."""
+    """O: ranks 3, 1 and 2 of four, in this order."""
     result = _part(run)
     calls = [by_job[0] for by_job in result.column("calls")]
     _check_order(
-        run, calls, [1, 2, 3], "rank 0 of the world is not in this group: ask for group.index"
+        run, calls, [3, 1, 2], "rank 0 of the world is not in this group: ask for group.index"
     )
     for rank in (1, 2, 3):
         run.equal(result.outputs[rank]["values"], [_value("tokens", rank)], "the value", rank=rank)
@@ -222,9 +230,11 @@ def check_part(run: Run) -> None:
 @check("prepare raises on the first rank, and nobody waits forever", points=2, code="H")
 @diagnosis("let the exception of `prepare` propagate")
 def check_failing(run: Run) -> None:
-    """H: the first rank raises OSError."""
+    """H: the first rank raises OSError, and then KeyboardInterrupt, which is no Exception."""
     cause = "`prepare` raised on rank 0, which then never reached the barrier: use try/finally."
     result = _explained(run, cause, drive_failing, world=3)
     likely = {"it was swallowed": ""}
     what = "the exception of the first rank"
-    run.equal(result.outputs[0]["raised"], f"OSError: {FULL}", what, rank=0, likely=likely)
+    right = (f"OSError: {FULL}", f"KeyboardInterrupt: {STOPPED}")
+    for told, wanted in zip(result.outputs[0]["raised"], right, strict=True):
+        run.equal(told, wanted, what, rank=0, likely=likely)

@@ -25,7 +25,9 @@ EXERCISE = Exercise(
 def drive(learner: Any, group: Any, tensor: torch.Tensor) -> dict[str, Any]:
     """Calls the answer with this rank's tensor; brings back what it is afterwards, too."""
     mine = tensor.clone()
-    return {"mean": learner.mean_over_ranks(mine, group), "given": mine}
+    mean = learner.mean_over_ranks(mine, group)
+    same = isinstance(mean, torch.Tensor) and mean.is_set_to(mine)
+    return {"mean": mean, "given": mine, "same": same}
 
 
 def _run(run: Run, world: int, shape: tuple[int, ...]) -> tuple[list[torch.Tensor], Any]:
@@ -50,13 +52,16 @@ def check_mean(run: Run) -> None:
             run.close(output["mean"], total / world, "the mean", likely=likely)
 
 
-@check("the input tensor keeps its value", points=1, code="E")
+@check("the input tensor keeps its value, and the result is another one", points=1, code="E")
 @diagnosis("all_reduce works in place: give it a copy")
 def check_given(run: Run) -> None:
-    """E: on three ranks."""
-    tensors, result = _run(run, 3, (4, 5))
-    for rank, output in enumerate(run.each(result.outputs)):
-        run.close(output["given"], tensors[rank], "the input tensor")
+    """E: on three ranks, on one, and with no elements."""
+    for world, shape in ((3, (4, 5)), (1, (3,)), (2, (0,))):
+        tensors, result = _run(run, world, shape)
+        for rank, output in enumerate(run.each(result.outputs)):
+            run.close(output["given"], tensors[rank], "the input tensor")
+            what = f"the result is the input itself, {list(shape)} on {world} ranks"
+            run.true(not output["same"], what, cause="the result is a new tensor, always")
 
 
 @check("no more bytes than one all-reduce", points=1, code="B")

@@ -31,7 +31,7 @@ EXERCISE = Exercise(
 
 # Ranks, pieces and the dtype of all tensors.
 CASES = ((2, 1, torch.float64), (2, 4, torch.float64), (3, 1, torch.float64),
-         (3, 4, torch.float64), (2, 4, torch.bfloat16))  # fmt: skip
+         (3, 4, torch.float64), (2, 4, torch.bfloat16), (1, 4, torch.float64))  # fmt: skip
 
 
 # --- what runs on the ranks ----------------------------------------------------------------------
@@ -114,7 +114,7 @@ def _cases(run: Run) -> Iterator[Case]:
 @check("the result is the sum of all ranks' products", points=3, code="E")
 @diagnosis("each rank has one summand; put the pieces together after they have been summed")
 def check_result(run: Run) -> None:
-    """E: on 2 and 3 ranks, in 1 and 4 pieces."""
+    """E: on 1 to 3 ranks, in 1 and 4 pieces."""
     for case in _cases(run):
         for rank, found in enumerate(run.each(case.result.outputs)):
             own = case.inputs[rank]["x"] @ case.inputs[rank]["weight"].T

@@ -70,12 +70,13 @@ def drive(learner: Any, group: Any, cases: list[list[Any]]) -> list[dict[str, An
     """For each program the types, or the tensor that is lost; and what was given, afterwards."""
     found = []
     for types, lines in cases:
-        given = dict(types)  # the cases share some of these dicts
+        given, same = dict(types), False  # the cases share some of these dicts
         try:
             made: Any = learner.propagate_types(given, [tuple(line) for line in lines])
+            same = made is given
         except learner.Lost as error:
             made = f"Lost({error.name!r})"
-        found.append({"made": made, "given": given})
+        found.append({"made": made, "given": given, "same": same})
     return found
 
 
@@ -187,7 +188,10 @@ def check_block(run: Run) -> None:
 @check("programs of random lines", points=2, code="E")
 @diagnosis("types pass from line to line, and a line may give an existing name to a new tensor")
 def check_programs(run: Run) -> None:
-    """E: hidden programs, checked with values; `given` is as it was."""
+    """E: hidden programs, checked with values; `given` is as it was; a program of no lines."""
     for step, found in _compare(run, by_value.at_random(run, 25)):
         likely = {"the types of results were written into it: begin with a copy": step.types}
         run.equal(found["given"], step.given, "`given`, after the call,", rank=0, likely=likely)
+    [found] = run(drive, {"cases": [[{"x": "R"}, []]]}, world=1).outputs[0]
+    run.equal(found["made"], {"x": "R"}, "the types after a program without lines")
+    run.true(not found["same"], "a program without lines: the result is `given` itself, no copy")

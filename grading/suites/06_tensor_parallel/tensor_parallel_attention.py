@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
 from typing import Any, cast
 
 import torch
 from torch import nn
+from torch.multiprocessing.reductions import StorageWeakRef
 
 from course_lib.grade.suite import Exercise, Run, check, diagnosis
 from course_lib.trace import wire_bytes
@@ -34,42 +36,52 @@ EXERCISE = Exercise(
 )
 
 # By world: size of the tensor-parallel groups, query heads, key-value heads.
-CUTS = {2: [(2, 8, 4)], 4: [(4, 8, 2)]}  # whose parts are looked at
+CUTS = {2: [(2, 8, 4)], 4: [(4, 8, 2), (2, 8, 4)]}  # whose parts are looked at
 SHAPES = {1: [(1, 4, 2)], 3: [(3, 6, 3), (3, 3, 1)], 4: [(4, 8, 2), (4, 4, 4), (2, 8, 4)]}
 
 
 # --- what runs on the ranks ----------------------------------------------------------------------
 def drive(learner: Any, group: Any, cases: list[dict[str, Any]]) -> dict[str, Any]:
     """Two backwards with each shape of heads."""
-    return {"cases": [_attend(*_made(learner, group, case), case) for case in cases]}
+    found = []
+    for case in cases:
+        whole = [_layer(case["qkv"]), _layer(case["output"])]
+        found.append(_attend(*_made(learner, group, case, whole), case))
+    return {"cases": found}
 
 
 def drive_parts(learner: Any, group: Any, cases: list[dict[str, Any]]) -> dict[str, Any]:
     """The parameters after construction, for each shape of heads."""
     found = []
     for case in cases:
-        module, _ = _made(learner, group, case)
+        whole = [_layer(case["qkv"]), _layer(case["output"])]
+        module, _ = _made(learner, group, case, whole)
+        trains = [layer.weight.requires_grad for layer in whole]
+        storages = [StorageWeakRef(layer.weight.untyped_storage()) for layer in whole]
+        del whole
+        gc.collect()
         parts = _own(module)
         found.append(
             {
                 "names": sorted(name for name, _ in module.named_parameters()),
                 "parts": {name: part.detach().clone() for name, part in parts.items()},
                 "held": {name: held_bytes([part]) for name, part in parts.items()},
+                "trains": trains,
+                "gone": [storage.expired() for storage in storages],
             }
         )
     return {"cases": found}
 
 
-def _made(learner: Any, group: Any, case: dict[str, Any]) -> tuple[Any, Any]:
-    """The module and its group; tensor-parallel groups and sharers are neighbouring ranks."""
-
-    def neighbours(size: int, axis: str) -> Any:
-        firsts = range(0, group.size, size)
-        return group.split([list(range(first, first + size)) for first in firsts], axis)
-
+def _made(
+    learner: Any, group: Any, case: dict[str, Any], whole: list[nn.Linear]
+) -> tuple[Any, Any]:
+    """The module and its group; sharers are neighbours in it, and it has every second rank."""
+    ranks, copies = list(range(group.size)), group.size // case["size"]
+    tp = group.split([ranks[first::copies] for first in range(copies)], "tp")
     shared = case["size"] // case["kv_heads"]
-    tp, kv = neighbours(case["size"], "tp"), neighbours(shared, "kv") if shared > 1 else None
-    whole = [_layer(case["qkv"]), _layer(case["output"])]
+    firsts = range(0, group.size, max(1, shared))
+    kv = group.split([ranks[at : at + shared] for at in firsts], "kv") if shared > 1 else None
     make = learner.TensorParallelAttention
     return make(*whole, case["heads"], case["kv_heads"], tp, kv), tp
 
@@ -135,7 +147,7 @@ def _found(run: Run, drive: Any, shapes: dict[int, Any]) -> Iterator[tuple[Whole
         for number, case in enumerate(cases):
             whole = Whole(case)
             for rank, found in enumerate(run.each(result.column("cases"))):
-                yield whole, rank, rank % whole.size, found[number]
+                yield whole, rank, rank * whole.size // world, found[number]
 
 
 @check(
@@ -172,6 +184,12 @@ def check_parts(run: Run) -> None:
                 f"the memory under {what}, in bytes,",
                 cause="a view keeps the whole weight alive: clone",
             )
+        for name, trains, gone in zip(
+            ("qkv", "output"), found["trains"], found["gone"], strict=True
+        ):
+            what = f"the whole `{name}.weight` {whole.name}"
+            run.true(trains, f"{what} needs no gradient any more", cause="detach the cuts alone")
+            run.true(gone, f"{what} is still alive", cause="the module keeps it, or views of it")
 
 
 def _wrong_rows(whole: Whole, name: str, index: int) -> dict[str, torch.Tensor]:

@@ -25,14 +25,14 @@ EXERCISE = Exercise(
         "state in the dict, set the outside one. What follows the `yield` belongs in a `finally`.",
         "For the initial states use your own generator: "
         "`torch.Generator().manual_seed(n).get_state()`. All n must be different; to keep them "
-        "different from those of another `seed` as well, take seed·(N+1) for replicated, and 1 + "
-        "group.index more for sharded.",
+        "different from those of another `seed` as well, take seed·4096 (more than a group has "
+        "ranks) for replicated, and 1 + group.index more for sharded.",
     ),
 )
 
 KINDS = ("replicated", "sharded")
 PAIRS = [[0, 2], [1, 3]]  # groups in which index and rank differ
-SHAPE = (4, 6)
+SHAPE = (40, 60)  # more than a stream that is only some steps ahead would skip
 
 
 # --- what runs on the ranks ----------------------------------------------------------------------
@@ -48,7 +48,7 @@ def drive(
         group = group.split(parts, "tp")
     torch.manual_seed(outside)
     made = torch.get_rng_state()
-    rng = learner.RegionRng(seed, group)
+    rng, other = (learner.RegionRng(each, group) for each in (seed, seed + 1))
     found: dict[str, Any] = {"made": torch.equal(made, torch.get_rng_state())}
     for kind in KINDS:
         found[kind] = []
@@ -57,7 +57,6 @@ def drive(
                 found[kind].append(_draw())
     found["after regions"] = torch.equal(made, torch.get_rng_state())
     _mixed(learner.RegionRng(seed, group), found)
-    other = learner.RegionRng(seed + 1, group)
     for kind in KINDS:
         with other.region(kind):
             found[f"other {kind}"] = _draw()
@@ -103,7 +102,7 @@ def _runs(run: Run) -> Iterator[tuple[str, list[list[int]], list[dict[str, Any]]
 
 
 def _shared(first: torch.Tensor, second: torch.Tensor) -> bool:
-    """Whether two draws have a number in common; by chance that is one in 10^13."""
+    """Whether two draws have a number in common; by chance that is one in 10^9."""
     return bool(torch.isin(first, second).any())
 
 
@@ -152,7 +151,10 @@ def check_sharded(run: Run) -> None:
 
 
 @check("the streams continue, and depend only on seed and index", points=2, code="E")
-@diagnosis("a region begins where the last of its kind ended, whatever was drawn elsewhere")
+@diagnosis(
+    "a region begins where the last of its kind ended, whatever was drawn elsewhere, also by "
+    "another RegionRng"
+)
 @in_part
 def check_streams(run: Run) -> None:
     """E: kinds one after the other and in turn; another seed; the same index in another group."""

@@ -54,8 +54,10 @@ def drive(
     """Looks up tokens in three shapes; a backward; a step, and the tokens once more."""
     if parts:
         group = group.split(parts, "tp")
-    module = learner.VocabParallelEmbedding(_whole(values), group)
+    full = _whole(values)
+    module = learner.VocabParallelEmbedding(full, group)
     found: dict[str, Any] = {"names": [name for name, _ in module.named_parameters()]}
+    found["trains"] = full.weight.requires_grad
     weight = module.weight
     found["weight"] = weight.detach().clone()
     given = tokens.clone()
@@ -182,6 +184,12 @@ def _rows(run: Run, case: Case) -> None:
     """Parameter, output, untouched tokens, and outputs after a step."""
     for rank, index, _, found in case.ranks():
         run.equal(found["names"], ["weight"], "the list of parameters", rank=rank)
+        run.true(
+            found["trains"],
+            "`full.weight` needs no gradient any more",
+            rank=rank,
+            cause="detach the slice alone",
+        )
         known = (
             {"the slice of the global rank: count by `group.index`": case.part(case.values, rank)}
             if rank < case.size
