@@ -35,7 +35,8 @@ EXERCISE = Exercise(
 )
 
 NAMES = ["layer.0", "layer.1", "norm", "head.exp_avg", "embedding"]
-STREAMED = (NAMES, NAMES[:1], [], [NAMES[1], NAMES[1], NAMES[0]])  # a name may come again
+REPEATED = [NAMES[1], NAMES[1], NAMES[0]]
+STREAMED: list[list[str]] = [NAMES, NAMES[:1], [], REPEATED]
 SLOW = 0.15  # seconds of the read that is under way when the loop is left
 
 
