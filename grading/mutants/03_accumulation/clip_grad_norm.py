@@ -19,6 +19,17 @@ WRONG = [
 +    for parameter in trained:
 +        parameter.grad.mul_(min(1.0, max_norm / (float(norm) + 1e-6)))
 '''),
+    Wrong("another_tensor", ["gradients were replaced"], '''
+-            parameter.grad.div_(scale)
++            parameter.grad = parameter.grad / scale
+'''),
+    Wrong("not_scaled_in_backward", ["was not multiplied by `scale`"], '''
+-            (loss * scale).backward()
++            loss.backward()
+@@
+-            parameter.grad.div_(scale)
++            parameter.grad.mul_(scale).div_(scale)
+'''),
     Wrong("before_sync", ["clipped before the synchronisation"], '''
  from torch import nn
 +from course_lib.comm import all_reduce

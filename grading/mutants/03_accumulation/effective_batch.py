@@ -31,6 +31,16 @@ WRONG = [
 -    for k in range(1, mine + 1):
 +    for k in range(mine, 0, -1):
 '''),
+    Wrong("up_to_64", ["are not too many"], '''
+-    for k in range(1, mine + 1):
++    for k in range(1, min(mine, 64) + 1):
+'''),
+    Wrong("rounded_up", ["k must divide"], '''
+-        if mine % k == 0:
+-            held = peak_bytes(parameters, activation_bytes, mine // k, k)
++        if True:
++            held = peak_bytes(parameters, activation_bytes, -(-mine // k), k)
+'''),
     Wrong("no_error", ["one sample does not fit: raise"], '''
 -    raise ValueError(f"one sample does not fit into {budget} bytes")
 +    return None

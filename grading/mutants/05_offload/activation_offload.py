@@ -3,9 +3,23 @@
 from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
+    Wrong("a_storages_bytes", ["small tensors are copied"], '''
+-        stays = tensor.untyped_storage().data_ptr() in resident or tensor.nbytes < smallest
++        size = tensor.untyped_storage().nbytes()
++        stays = tensor.untyped_storage().data_ptr() in resident or size < smallest
+'''),
     Wrong("half_precision", ["wrong value"], '''
 -        return (tensor, None) if stays else (None, link.down(tensor))
-+        return (tensor, None) if stays else (None, link.down(tensor.float()).double())
++        return (tensor, None) if stays else (None, link.down(tensor.float()).to(tensor.dtype))
+'''),
+    Wrong("exactly_the_smallest_stays", ["the activations are still there"], '''
+-        stays = tensor.untyped_storage().data_ptr() in resident or tensor.nbytes < smallest
++        stays = tensor.untyped_storage().data_ptr() in resident or tensor.nbytes <= smallest
+'''),
+    Wrong("indices_stay", ["the activations are still there"], '''
+-        stays = tensor.untyped_storage().data_ptr() in resident or tensor.nbytes < smallest
++        stays = tensor.untyped_storage().data_ptr() in resident or tensor.nbytes < smallest
++        stays = stays or not tensor.is_floating_point()
 '''),
     Wrong("keeps_the_original", ["the activations are still there"], '''
 -        return (tensor, None) if stays else (None, link.down(tensor))
@@ -17,6 +31,17 @@ WRONG = [
     Wrong("kept_after_backward", ["is kept"], '''
      resident = {w.untyped_storage().data_ptr() for w in weights}  # mutate: same
 +    back = link.__dict__.setdefault("back", {})
+@@
+-        return link.up(host) if there is None else there
++        if there is not None:
++            return there
++        if id(host) not in back:
++            back[id(host)] = host, link.up(host)
++        return back[id(host)][1]
+'''),
+    Wrong("kept_between_backwards", ["is kept"], '''
+     resident = {w.untyped_storage().data_ptr() for w in weights}  # mutate: same
++    back = {}
 @@
 -        return link.up(host) if there is None else there
 +        if there is not None:
@@ -42,6 +67,22 @@ WRONG = [
 +
 +    return torch.autograd.graph.saved_tensors_hooks(keep, keep)
 '''),
+    Wrong("numbers_for_bytes", ["the activations are still there"], '''
+-        stays = tensor.untyped_storage().data_ptr() in resident or tensor.nbytes < smallest
++        stays = tensor.untyped_storage().data_ptr() in resident or 4 * tensor.numel() < smallest
+'''),
+    Wrong("old_values_at_a_reused_place", ["wrong value"], '''
+     resident = {w.untyped_storage().data_ptr() for w in weights}  # mutate: same
++    seen = {}
+@@
+-        return (tensor, None) if stays else (None, link.down(tensor))
++        if stays:
++            return tensor, None
++        key = tensor.data_ptr(), tensor.shape, tensor.stride()
++        if key not in seen:
++            seen[key] = link.down(tensor)
++        return None, seen[key]
+'''),
     Wrong("small_ones_travel", ["small tensors are copied"], '''
 -        stays = tensor.untyped_storage().data_ptr() in resident or tensor.nbytes < smallest
 +        stays = tensor.untyped_storage().data_ptr() in resident
@@ -50,9 +91,24 @@ WRONG = [
 -        return link.up(host) if there is None else there
 +        return host if there is None else there
 '''),
+    Wrong("transposed_ones_stay", ["the activations are still there"], '''
+-        stays = tensor.untyped_storage().data_ptr() in resident or tensor.nbytes < smallest
++        stays = tensor.untyped_storage().data_ptr() in resident or tensor.nbytes < smallest
++        stays = stays or not tensor.is_contiguous()
+'''),
+    Wrong("vectors_stay", ["the activations are still there"], '''
+-        stays = tensor.untyped_storage().data_ptr() in resident or tensor.nbytes < smallest
++        stays = tensor.untyped_storage().data_ptr() in resident or tensor.nbytes < smallest
++        stays = stays or tensor.dim() < 2
+'''),
     Wrong("views_of_weights_travel", ["weights"], '''
 -        stays = tensor.untyped_storage().data_ptr() in resident or tensor.nbytes < smallest
 +        stays = any(tensor is w for w in weights) or tensor.nbytes < smallest
+'''),
+    Wrong("views_at_an_offset_travel", ["weights"], '''
+-        stays = tensor.untyped_storage().data_ptr() in resident or tensor.nbytes < smallest
++        own = {w.data_ptr() for w in weights}
++        stays = tensor.data_ptr() in own or tensor.nbytes < smallest
 '''),
     Wrong("weights_travel", ["weights"], '''
 -        stays = tensor.untyped_storage().data_ptr() in resident or tensor.nbytes < smallest

@@ -169,6 +169,10 @@ WRONG = [
 -            for read in under_way:
 +            for read in reads:
 '''),
+    Wrong("each_name_once", ["the names, 3 asked"], '''
+         under_way = [self.executor.submit(self.read, name) for name in names[:1]]
++        names = list(dict.fromkeys(names))
+'''),
     Wrong("reads_nothing_ahead", ["nothing is read ahead"], '''
 -        flat = tensor.detach().contiguous().view(-1)  # mutate: same
 -        data = flat.view(torch.uint8).numpy().tobytes()

@@ -80,6 +80,13 @@ WRONG = [
 -    enough = (k for k in range(n + 1) if k * kept + sum(whole[k:]) <= budget)
 +    enough = (k for k in range(n + 1) if sum(whole[k:]) <= budget)
 '''),
+    Wrong("part_changed", ["add must not change the part"], '''
+-        total = part.clone()
++        total = part.detach()
+@@
+-        return total
++        return total.clone()
+'''),
     Wrong("reverse_order", ["reverse order"], '''
 -            return sums.popleft()
 +            return sums.pop()

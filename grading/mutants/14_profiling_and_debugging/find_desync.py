@@ -16,6 +16,14 @@ WRONG = [
 +            named = tuple(rank for rank in group if rank in gone)
 +            faults.append((sort, begin, Finding("missing", group, seq, named)))
 '''),
+    Wrong("logs_sorted_in_place", ["the logs were changed"], '''
+     calls: dict[tuple[tuple[int, ...], int], dict[int, Record]] = {}
++    logs.sort(key=lambda log: log["rank"])
+'''),
+    Wrong("plain_tuple", ["no Finding"], '''
+-    return min(faults)[2] if faults else None
++    return tuple(min(faults)[2]) if faults else None
+'''),
     Wrong("lowest_is_on_a_large_side", ["the difference in the call"], '''
 -            usual = max(sides.values(), key=len)  # the first of the largest: with the lowest rank
 +            most = max(map(len, sides.values()))

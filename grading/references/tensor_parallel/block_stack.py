@@ -39,14 +39,18 @@ class Block:
 
         Raises:
             TypeError: `add` returns no tensor.
+            ValueError: `add` has changed its part.
         """
         self.runs.append([x.detach().clone()])
         for name in ("first", "second"):
             h = x if self.group is None else copy_to_group(x, self.group)
             part = torch.tanh(h @ self.at[f"{name}.in"]) @ self.at[f"{name}.out"]
+            before = part.detach().clone()
             total = add(part)
             if not isinstance(total, torch.Tensor):
                 raise TypeError(f"add must return a tensor, not {type(total).__name__}")
+            if not torch.equal(part, before):
+                raise ValueError("add must not change the part that it is given")
             self.runs[-1].append(total.detach().clone())
             x = layer_norm(x + total, x.shape[-1:])
         return x

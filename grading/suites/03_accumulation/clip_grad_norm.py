@@ -98,12 +98,18 @@ def drive_updates(
             parameter.grad = torch.full_like(parameter, LEFT)
         optimizer = getattr(torch.optim, name)(replica.trained(), lr=RATE)
         gradients: list[list[torch.Tensor]] = []
-        optimizer.register_step_pre_hook(partial(_note, gradients, replica))
+        places: dict[nn.Parameter, int] = {}
+        stayed: list[bool] = []
+        for parameter in replica.trained():
+            parameter.register_post_accumulate_grad_hook(partial(_note_place, places))
+        optimizer.register_step_pre_hook(partial(_note, gradients, replica, places, stayed))
+        scales: list[float] = []
+        loss_fn = partial(_noted_loss, scales)
         since, norms = len(group.ledger.events), []
         for number in range(UPDATES):
             window = batches[number * WINDOW : (number + 1) * WINDOW]
             window = window[: WINDOW - (number == UPDATES - 1)]
-            norm = learner.update(replica, optimizer, squared_error, window, limit, SCALE)
+            norm = learner.update(replica, optimizer, loss_fn, window, limit, SCALE)
             norms.append(norm)
         sizes = [event.payload for event in group.ledger.events[since:]]
         found.append(
@@ -112,13 +118,33 @@ def drive_updates(
                 "gradients": gradients,
                 "weights": [p.detach().clone() for p in replica.trained()],
                 "sizes": sizes,
+                "stayed": stayed,
+                "scales": scales,
             }
         )
     return found
 
 
-def _note(gradients: list[list[torch.Tensor]], replica: Replica, *_: Any) -> None:
+def _note_place(places: dict[nn.Parameter, int], parameter: nn.Parameter) -> None:
+    places[parameter] = _place(parameter)
+
+
+def _note(
+    gradients: list[list[torch.Tensor]],
+    replica: Replica,
+    places: dict[nn.Parameter, int],
+    stayed: list[bool],
+    *_: Any,
+) -> None:
     gradients.append([gradient_of(p) for p in replica.trained()])
+    stayed.append(all(_place(p) == places.get(p) for p in replica.trained()))
+
+
+def _noted_loss(scales: list[float], outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    """The loss; notes in backward by how much it has been multiplied."""
+    loss = squared_error(outputs, targets)
+    loss.register_hook(lambda gradient: scales.append(float(gradient)))
+    return loss
 
 
 # --- what they must bring back -------------------------------------------------------------------
@@ -185,7 +211,7 @@ def _updates(run: Run, world: int) -> tuple[Any, list[torch.Tensor], list[Batche
 
 
 @check(
-    "the update equals one process's: add up, synchronise, unscale, clip, step", points=5, code="E"
+    "the update equals one process's: add up, synchronise, unscale, clip, step", points=4, code="E"
 )
 @diagnosis("all backwards, then divide by the scale, then clip, then step")
 def check_update(run: Run) -> None:
@@ -233,6 +259,27 @@ def _compare_updates(run: Run, found: list[Any], reference: Reference, case: Any
             )
         name = f"weights after {UPDATES} updates ({what})"
         run.close(got["weights"], weights, name, rank=rank, terms=99)
+
+
+@check("each loss is scaled, and gradients are changed in place", points=1, code="E")
+@diagnosis("multiply the loss by `scale` before its backward; `gradient.div_` afterwards")
+def check_scaled(run: Run) -> None:
+    """E: what each loss was multiplied by, its share of the mean included or not; the places."""
+    result, _, _ = _updates(run, 2)
+    for output in run.each(result.outputs):
+        for found in output:
+            run.true(
+                min(found["scales"], default=SCALE) >= SCALE / (2 * WINDOW),
+                "a backward began with a loss that was not multiplied by `scale`",
+                expected=f"times {SCALE:g}, or that over the number of micro-batches",
+                measured=f"times {min(found['scales'], default=SCALE):g}",
+                cause="in half precision, small gradients have become 0 by then",
+            )
+            run.true(
+                all(found["stayed"]),
+                "gradients were replaced by other tensors",
+                cause="divide them in place: a view of a bucket must stay one",
+            )
 
 
 @check("one synchronisation for each update, and no other collective", points=2, code="B")

@@ -73,15 +73,16 @@ def _given(run: Run) -> dict[str, list[Args]]:
                  for batch, ranks, room in (
             (24, 2, 12 * activation),      # all 12 at once, to the byte
             (24, 2, 12 * activation - 1),  # one byte short
-            (30, 2, 7 * activation),       # 15 samples: 3 micro-batches of 5, not 2 of 7.5
+            (30, 2, 8 * activation),       # 15 samples: 3 micro-batches of 5, not of 7 and 8
             (14, 2, activation),           # one by one
             (14, 2, activation - 1),       # not even one
             (14, 4, 99 * activation),      # 14 samples on 4 ranks
+            (142, 2, activation),          # 71 of them, one by one
         )],
     }  # fmt: skip
 
 
-EXPECTED_K = (1, 2, 3, 7, "ValueError", "ValueError")
+EXPECTED_K = (1, 2, 3, 7, "ValueError", "ValueError", 71)
 
 
 @check("the number of samples in an update", points=1, code="E")
@@ -179,6 +180,7 @@ def check_smallest(run: Run) -> None:
         {"a micro-batch may have one sample": "ValueError"},
         {"one sample does not fit: raise ValueError": None},
         {"14 samples cannot be shared equally by 4 ranks: raise ValueError": 1},
+        {"71 micro-batches of one sample are not too many": "ValueError"},
     )
     for got, expected, plan, likely in zip(found, EXPECTED_K, given["fits"], causes, strict=True):
         room = plan["budget"] - 16 * plan["parameters"]

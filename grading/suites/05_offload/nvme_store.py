@@ -35,6 +35,8 @@ EXERCISE = Exercise(
 )
 
 NAMES = ["layer.0", "layer.1", "norm", "head.exp_avg", "embedding"]
+REPEATED = [NAMES[1], NAMES[1], NAMES[0]]
+STREAMED: list[list[str]] = [NAMES, NAMES[:1], [], REPEATED]
 SLOW = 0.15  # seconds of the read that is under way when the loop is left
 
 
@@ -160,16 +162,16 @@ def drive_crash(learner: Any, group: Any, old: torch.Tensor, new: torch.Tensor) 
 
 
 def drive_stream(learner: Any, group: Any, tensors: list[torch.Tensor]) -> dict[str, Any]:
-    """Streams all names, one, and none; notes the reads at each turn. Then leaves a loop."""
+    """Streams all names, one, none, one twice; notes the reads at each turn. Then leaves a loop."""
     reader, runs = Reader(), []
     with _store(learner, group, reader) as (store, _):
         for name, tensor in zip(NAMES, tensors, strict=True):
             store.write(name, tensor)
-        for count in (len(NAMES), 1, 0):
+        for names in STREAMED:
             reader.started.clear()
             reader.waited.clear()
             turns, pairs = [], []
-            for name, tensor in store.stream(NAMES[:count]):
+            for name, tensor in store.stream(names):
                 turns.append([len(reader.started), len(set(reader.waited))])
                 pairs.append([name, tensor])
             runs.append({"turns": turns, "pairs": pairs})
@@ -292,12 +294,13 @@ def check_stream(run: Run) -> None:
     tensors = [run.random(run.number(2, 9)) for _ in NAMES]
     result = run(drive_stream, {"tensors": tensors}, world=2)
     for output in result.outputs:
-        for found, count in zip(output["runs"], (len(NAMES), 1, 0), strict=True):
+        for found, names in zip(output["runs"], STREAMED, strict=True):
+            count, asked = len(names), [tensors[NAMES.index(name)] for name in names]
             what = f"the names, {count} asked"
-            run.equal([pair[0] for pair in found["pairs"]], NAMES[:count], what)
+            run.equal([pair[0] for pair in found["pairs"]], names, what)
             for place, (_, tensor) in enumerate(found["pairs"]):
-                after = {"this is the next one's": tensors[(place + 1) % len(NAMES)]}
-                run.equal(tensor, tensors[place], f"the tensor of turn {place + 1}", likely=after)
+                after = {"this is the next one's": asked[(place + 1) % count]}
+                run.equal(tensor, asked[place], f"the tensor of turn {place + 1}", likely=after)
                 started, waited = found["turns"][place]
                 when = f"by turn {place + 1}"
                 likely = {
