@@ -25,7 +25,7 @@ A record is a dict:
 - `state`: `finished`; `under way`, begun, while the program does something else; or `waiting`, if
   the program stands still in it. A program waits in at most one call.
 
-The logs of all ranks are there, in any order, taken at the same time. Rules:
+The logs of all ranks are there, in any order, taken at the same time. They stay as they are. Rules:
 
 - `difference(made)`: what differs between the records of one call; None if nothing does. Look at
   `op` first, then `dtype`, then `shape`. The odd ranks are those that differ from what most of the
