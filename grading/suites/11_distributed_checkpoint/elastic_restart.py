@@ -285,9 +285,9 @@ def check_torn(run: Run) -> None:
     """
     case = case_of(run)
     kill(run, case, 1, ("capture", INTERVAL), world=3)
-    start(run, case, steps=INTERVAL)
+    start(run, case, steps=INTERVAL, died=INTERVAL)
     likely = {"it was left by a save that died, and is not of this checkpoint": True}
-    new = start(run, case, world=3, steps=INTERVAL).outputs[-1]["begun"]
+    new = start(run, case, world=3, steps=INTERVAL, died=INTERVAL).outputs[-1]["begun"]
     run.equal(bool(new) and new["own"], False, OWN, rank=2, likely=likely)
     kill(run, case, 1, ("capture", 6))
     kill(run, case, 0, ("capture", 9), died=6)
