@@ -51,9 +51,8 @@ class Form(NamedTuple):
 
 
 class Known(Enum):
-    """What else can be known of an operation on tensors of these forms."""
+    """What comes out of an operation that makes none."""
 
-    NOTHING = "it was not seen before"
     IN_PLACE = "out comes its first argument, with other values"
     VIEW = "out comes a view of what went in: nothing is written"
 
@@ -155,13 +154,13 @@ class Dataless(TorchDispatchMode):
         if not all(tensor.is_meta for tensor in tensors):
             args, options = _without_data(func, args, options)
         key = _key(func, args, options)
-        known = self._forms.get(key, Known.NOTHING)
+        known = self._forms.get(key)
         if known is Known.VIEW:
             return func(*args, **options)
-        if known is Known.NOTHING:
+        if known is None:
             result = func(*args, **options)
             known = _found(func, args, tensors, result)
-            if key is not None and known is not Known.NOTHING:
+            if key is not None and known is not None:
                 self._forms[key] = known
         else:
             result = _empty(known) if isinstance(known, Form) else args[0]
@@ -170,15 +169,15 @@ class Dataless(TorchDispatchMode):
         return result
 
 
-def _found(func: Any, args: Any, tensors: list[torch.Tensor], result: Any) -> Form | Known:
-    """What an operation did."""
+def _found(func: Any, args: Any, tensors: list[torch.Tensor], result: Any) -> Form | Known | None:
+    """What an operation did; None where it cannot be looked up the next time."""
     if args and result is args[0]:
         return Known.IN_PLACE
     if not isinstance(result, torch.Tensor):
-        return Known.NOTHING
+        return None
     if result.untyped_storage()._cdata not in {t.untyped_storage()._cdata for t in tensors}:
         return Form(result.shape, result.stride(), result.dtype)
-    return Known.NOTHING if func._schema.is_mutable else Known.VIEW
+    return None if func._schema.is_mutable else Known.VIEW
 
 
 @cache

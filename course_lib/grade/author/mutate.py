@@ -110,8 +110,8 @@ def _bodies(tree: ast.AST) -> Iterator[tuple[ast.AST, str, list[ast.stmt]]]:
 
 def _is_of_ranks(argument: ast.arg) -> bool:
     """Whether it is a group or a mesh; a tuple may be called a group too, in logs."""
-    kind = argument.annotation and ast.unparse(argument.annotation)
-    return kind in ("Group", "Mesh") or (kind is None and argument.arg == "group")
+    kind = argument.annotation
+    return kind is not None and ast.unparse(kind) in ("Group", "Mesh")
 
 
 def _statements(tree: ast.AST) -> Found:

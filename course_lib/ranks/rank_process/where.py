@@ -55,8 +55,9 @@ def report(thread: int, ledger: Ledger, foreign: tuple[str, ...] = ()) -> dict[s
     carried = bytes_carried()
     made = calls_made()
     places, in_library, call = _seen(thread, ledger, foreign)
-    stack = [(*place, linecache.getline(*place[:2]).strip()) for place in places]
-    file, line, function, source = stack[-1] if stack else ("", 0, "", "")
+    stack: list[list[Any]] = [[*place, linecache.getline(*place[:2]).strip()] for place in places]
+    inner: list[Any] = stack[-1] if stack else ["", 0, "", ""]
+    file, line, function, source = inner
     if not in_library and ".wait(" in source:
         call = {"talking": True, "call": "work.wait()"}
     return {
@@ -64,7 +65,7 @@ def report(thread: int, ledger: Ledger, foreign: tuple[str, ...] = ()) -> dict[s
         "line": line,
         "source": source,
         "function": function,
-        "stack": [list(place) for place in stack],
+        "stack": stack,
         "talking": False,
         "asks": False,
         "call": "",
@@ -85,18 +86,14 @@ def _seen(
     A frame that is held here keeps its tensors alive when it has ended, and memory may just be
     measured. So no file is read here: that would let the other thread go on meanwhile.
     """
-    chain = _frames_of(thread)
-    own = [f for f in chain if not _is_library(f.f_code.co_filename, foreign)]
-    beyond = chain[chain.index(own[-1]) + 1 :] if own else chain
+    own, beyond = _parted(_frames_of(thread), foreign)
     places = [(f.f_code.co_filename, _line(f), f.f_code.co_name) for f in own[-6:]]
     return places, bool(beyond), _call(beyond, ledger)
 
 
 def failed_call(error: BaseException, ledger: Ledger) -> dict[str, Any]:
     """The communication call that an error came out of: some of what `report` tells; {} if none."""
-    chain = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
-    own = [frame for frame in chain if not _is_library(frame.f_code.co_filename, ())]
-    beyond = chain[chain.index(own[-1]) + 1 :] if own else chain
+    _, beyond = _parted([frame for frame, _ in traceback.walk_tb(error.__traceback__)])
     found = _call(beyond, ledger)
     parts = ("call", "axis", "group", "seq", "peer", "shape", "dtype")
     return {part: found[part] for part in parts if part in found}
@@ -152,6 +149,14 @@ def _chain(frame: FrameType | None) -> list[FrameType]:
         chain.append(frame)
         frame = frame.f_back
     return chain[::-1]
+
+
+def _parted(
+    chain: list[FrameType], foreign: tuple[str, ...] = ()
+) -> tuple[list[FrameType], list[FrameType]]:
+    """The program's own frames, and those beyond the last of them."""
+    own = [frame for frame in chain if not _is_library(frame.f_code.co_filename, foreign)]
+    return own, chain[chain.index(own[-1]) + 1 :] if own else chain
 
 
 def _is_library(path: str, foreign: tuple[str, ...]) -> bool:

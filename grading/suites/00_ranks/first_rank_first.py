@@ -122,8 +122,8 @@ def drive_failing(learner: Any, group: Any) -> dict[str, Any]:
         try:
             learner.first_rank_first(job, group)
             raised.append("")
-        except BaseException as error:
-            raised.append(f"{type(error).__name__}: {error}")
+        except BaseException as caught:
+            raised.append(f"{type(caught).__name__}: {caught}")
     return {"raised": raised}
 
 

@@ -35,8 +35,7 @@ EXERCISE = Exercise(
 )
 
 NAMES = ["layer.0", "layer.1", "norm", "head.exp_avg", "embedding"]
-REPEATED = [NAMES[1], NAMES[1], NAMES[0]]
-STREAMED: list[list[str]] = [NAMES, NAMES[:1], [], REPEATED]
+STREAMED: list[list[str]] = [NAMES, NAMES[:1], [], [NAMES[1], NAMES[1], NAMES[0]]]
 SLOW = 0.15  # seconds of the read that is under way when the loop is left
 
 

@@ -8,7 +8,8 @@ from course_lib.grade.author.mutate import mutants
 
 START, END = "    # BEGIN SOLUTION\n", "    # END SOLUTION\n"
 GROUP = (
-    f"def shared(x, group):\n{START}    y = x + 1\n    all_reduce(y, group)\n{END}    return y\n"
+    f"def shared(x, group: Group):\n{START}    y = x + 1\n    all_reduce(y, group)\n{END}"
+    "    return y\n"
 )
 PLAIN = (
     f"def area(a, b):\n{START}    left = a * 2\n    right = b + 1\n    return left * right\n{END}"
@@ -31,7 +32,7 @@ def test_the_slips_of_one_function() -> None:
 
 def test_mutants_are_the_fields_own_slips() -> None:
     made = changes(
-        f"def f(t, group, op='avg'):\n{START}"
+        f"def f(t, group: Group, op='avg'):\n{START}"
         "    work = isend(t.clone(), group.next, group, step=1)\n    work.wait()\n"
         f"    if op == 'avg':\n        t /= group.size\n{END}    return t\n"
     )
