@@ -20,6 +20,7 @@ from typing import Any, NoReturn
 from course_lib.ranks.start.channel import Channel, ChannelClosed
 from course_lib.ranks.start.spares import Spare, Spares
 from course_lib.ranks.system.descend import die_with_parent, kill_family, strays, subreaper
+from course_lib.ranks.system.pages import use_huge_pages
 from course_lib.ranks.system.processes import LINUX
 from course_lib.ranks.system.scratch import sweep
 from course_lib.ranks.system.semaphores import name_semaphores, remove_semaphores
@@ -229,6 +230,7 @@ def preload() -> None:
     torch.set_num_threads(1)
     gc.collect()
     gc.freeze()  # a rank's collector would touch, and so copy, every page of what is shared
+    use_huge_pages()
 
 
 def load(module: str) -> None:
