@@ -107,6 +107,7 @@ def on_mesh(group: Group, case: train.Case) -> dict[str, tuple[list[float | None
     return found
 
 
+@pytest.mark.slow
 def test_torch_on_a_mesh_trains_as_ours(server: ForkServer) -> None:
     """Losses of AdamW with clipping; bytes, but for small sums of loss, tokens and norm."""
     cases = [train.Case({axis: 2, "tp": 2}, zero, SMALL) for axis, zero in (("pp", 0), ("dp", 3))]

@@ -224,7 +224,7 @@ def printed(server: ForkServer, lesson: str, proof: int, old: str = "", new: str
 
 
 # nbval runs every idea and its proof as well, in the notebook.
-@pytest.mark.parametrize("lesson", sampled(FINISHED, 5))
+@pytest.mark.parametrize("lesson", sampled(FINISHED, 7))
 def test_the_idea_is_short_and_right(server: ForkServer, lesson: str) -> None:
     assert parts(lesson)
     for proof, section in enumerate(parts(lesson)):
@@ -238,7 +238,7 @@ def test_the_idea_is_short_and_right(server: ForkServer, lesson: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "change", sampled(BREAKS, 4), ids=lambda b: f"{b.lesson} {b.proof} {b.new[:20]}"
+    "change", sampled(BREAKS, 7), ids=lambda b: f"{b.lesson} {b.proof} {b.new[:20]}"
 )
 def test_it_breaks_as_the_lesson_says(server: ForkServer, change: Break) -> None:
     text = printed(server, change.lesson, change.proof, change.old, change.new)

@@ -216,7 +216,7 @@ CHAINS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("chain", sampled(CHAINS, 2))
+@pytest.mark.parametrize("chain", sampled(CHAINS, 3))
 def test_training_goes_on_in_another_layout(ranks: Any, tmp_path: Path, chain: str) -> None:
     """A step in each; all that is saved then is as in one process that was never interrupted."""
     kv_heads, tied, hops = CHAINS[chain]

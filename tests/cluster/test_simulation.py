@@ -197,6 +197,7 @@ def two_steps(group: Group) -> None:
         train_step(model, own_micro_batches(tokens, tokens, model), optimizers, 1.0)
 
 
+@pytest.mark.slow
 def test_ranks_declared_equal_make_the_same_calls() -> None:
     """A sample of what a fold believes: all ranks are run, and each is held against its stand-in.
 

@@ -30,6 +30,7 @@ except comm.CommError as error:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="threads are counted in /proc")
 def test_the_backends_threads_end_with_the_block_though_the_groups_are_still_held() -> None:
     """A thread of gloo's that outlives it may abort the process while Python shuts down."""

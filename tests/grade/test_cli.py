@@ -246,6 +246,7 @@ def test_an_author_looks_at_an_answer(course: Entry, capsys: pytest.CaptureFixtu
     assert "found: 3 others in grading/mutants/99_test/double.py" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_the_users_pytest_options_are_not_the_graders(
     course: Entry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -307,6 +308,7 @@ def test_a_terminal_without_stars(tmp_path: Path) -> None:
     assert done.stdout.startswith("? 00_ranks")
 
 
+@pytest.mark.slow
 def test_half_an_answer_gets_its_points(tmp_path: Path) -> None:
     """The first function is written, the second not: the card shows both."""
     solution = PACKAGE.parent / "solutions" / "06_tensor_parallel" / "f_and_g.py"

@@ -318,6 +318,7 @@ def test_a_seed_changes_the_hidden_inputs(grader: Grader, double: Entry) -> None
     assert "all zeros" in cards[0]
 
 
+@pytest.mark.slow
 def test_a_killed_preloaded_process_is_replaced(double: Entry) -> None:
     with Grader() as grader:
         grader.warm()

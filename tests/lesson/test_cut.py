@@ -60,6 +60,7 @@ def curves(group: Group) -> dict[str, list[float]]:
     return learn({"cut": gathered}, group, steps=2, batch=2, same_batch=True)
 
 
+@pytest.mark.slow
 def test_ranks_that_share_a_model_learn_from_the_same_batch() -> None:
     found = run_on_ranks(curves, 2)[0]
     assert found["cut"] == pytest.approx(found["one process"], rel=1e-4)

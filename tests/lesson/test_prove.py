@@ -103,6 +103,7 @@ def proved_in_stages(group: Group) -> tuple[float, list[float], str]:
     return proof.largest, gaps, refused.value.found
 
 
+@pytest.mark.slow
 def test_a_pipeline_is_one_process_and_none_of_it_may_be_left_out() -> None:
     for largest, gaps, refused in run_on_ranks(proved_in_stages, 2):
         assert largest < 1e-9
@@ -114,6 +115,7 @@ def curves(group: Group) -> dict[str, list[float]]:
     return learn({"DDP": ddp, "apart": apart}, group, steps=6)
 
 
+@pytest.mark.slow
 def test_the_curve_of_ddp_is_that_of_one_process() -> None:
     first, second = run_on_ranks(curves, 2)
     assert first == second
@@ -150,6 +152,7 @@ def gap_of_one_rank(group: Group) -> float:
     return largest_gap(found, exact, group)
 
 
+@pytest.mark.slow
 def test_the_gap_of_one_rank_is_everybodys() -> None:
     assert run_on_ranks(gap_of_one_rank, 2) == [0.25, 0.25]
 

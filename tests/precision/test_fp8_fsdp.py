@@ -20,6 +20,7 @@ from course_lib.precision import (
     fp8_linears,
     round_to,
 )
+from tests.tiers import sampled
 
 CONFIG = ModelConfig(layers=3, hidden=24, heads=2, kv_heads=1, ffn=31, vocabulary=29, sequence=8)
 
@@ -136,7 +137,7 @@ OPTIONS: dict[str, tuple[int, dict[str, Any]]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("case", OPTIONS)
+@pytest.mark.parametrize("case", sampled(OPTIONS, 3))
 def test_with_current_scaling_training_is_the_same(ranks: Any, case: str) -> None:
     """Those layers round their weights to the very numbers that were sent."""
     world, options = OPTIONS[case]

@@ -59,18 +59,21 @@ def test_newer_than_tested_is_a_note_and_older_a_problem() -> None:
     assert (missing.state, missing.found) == ("problem", "no-such is not installed")
 
 
+@pytest.mark.slow
 def test_without_a_course_only_the_folder_is_different() -> None:
     report = examine(None)
     assert report.healthy
     assert found(report)["folder"].state == "note"
 
 
+@pytest.mark.slow
 def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
     report = examine(tmp_path / "gone")
     assert found(report)["folder"].state == "problem" and not report.healthy
     assert "→ copy the course to a folder that you may write to" in repr(report)
 
 
+@pytest.mark.slow
 def test_too_little_memory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     class Little:
         available = 1 << 29
@@ -98,6 +101,7 @@ def fail(*args: Any) -> float:
     raise RuntimeError("no such interface")
 
 
+@pytest.mark.slow
 def test_ranks_that_cannot_reach_each_other(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

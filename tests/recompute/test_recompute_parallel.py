@@ -152,7 +152,7 @@ def all_kinds(group: Group, wrap: str) -> Any:
     }
 
 
-@pytest.mark.parametrize("wrap", ["FSDP", "FSDP without resharding", "DDP"])
+@pytest.mark.parametrize("wrap", sampled(["FSDP", "FSDP without resharding", "DDP"], 2))
 @pytest.mark.parametrize("world", sampled([3, 2], 2))
 def test_data_parallel_is_the_same_and_sends_nothing_more(
     ranks: Any, world: int, wrap: str

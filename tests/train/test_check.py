@@ -120,6 +120,7 @@ def everything(group: Group, words: list[tuple[Any, ...]]) -> list[tuple[str, st
     return answers
 
 
+@pytest.mark.slow
 def test_says_before_what_the_ranks_would_say(ranks: Any) -> None:
     """Every way to lay four ranks out: refused here if and only if the course refuses it there."""
     meshes = [

@@ -142,6 +142,7 @@ def test_resumes_what_was_saved(ranks: Any, tmp_path: Path) -> None:
     assert model.head.weight.dtype == torch.float64
 
 
+@pytest.mark.slow
 def test_the_recorded_run_is_one_of_this_command(ranks: Any) -> None:
     """The run that lesson 13 shows: its first losses come again, on 2 × 2 × 2."""
     recorded = json.loads((ROOT / "notebooks/data/train_2x2x2.json").read_text())

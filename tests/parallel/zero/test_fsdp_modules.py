@@ -374,7 +374,7 @@ def sharded(group: Any, name: str, **options: Any) -> dict[str, torch.Tensor]:
 
 
 @pytest.mark.parametrize("world", sampled([3, 2], 2))
-@pytest.mark.parametrize("options", OPTIONS, ids=str)
+@pytest.mark.parametrize("options", sampled(OPTIONS, 3), ids=str)
 def test_awkward_modules_are_equal_to_one_process(ranks: Any, world: int, options: Any) -> None:
     def run(group: Any) -> Any:
         return {name: sharded(group, name, **dict(options)) for name in MODELS}

@@ -20,6 +20,7 @@ FIRST = int(os.environ.get("COURSE_RANDOM_FROM", "0"))
 TOGETHER = 40  # programs in one test
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", range(FIRST, FIRST + COUNT, TOGETHER))
 def test_random_programs(first: int, pool_of: Callable[[int], Pool]) -> None:
     ends: Counter[str] = Counter()

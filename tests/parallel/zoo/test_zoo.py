@@ -12,11 +12,11 @@ from tests.parallel.zoo.specimen import Specimen
 from tests.parallel.zoo.table import ROWS
 from tests.parallel.zoo.wrappers import OURS
 
-# In `make test` every other pair of a row and a wrapper is tried, on one of the groups, by turns.
+# In `make test` every fourth pair of a row and a wrapper is tried, on one of the groups, by turns.
 CASES = [
     pytest.param(
         row, wrapper, group, id=f"{row.name}-{wrapper}-{group}",
-        marks=() if not row.slow and (i + j) % (2 * len(GROUPS)) == k else pytest.mark.slow,
+        marks=() if not row.slow and (i + j) % (4 * len(GROUPS)) == k else pytest.mark.slow,
     )
     for i, row in enumerate(ROWS)
     for j, wrapper in enumerate(OURS)

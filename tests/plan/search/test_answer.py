@@ -20,6 +20,7 @@ from course_lib.plan.search.planner import Refused
 GPT3 = ["--model", "gpt3-175b", "--gpus", "1024xA100", "--global-batch", "1536"]
 
 
+@pytest.mark.slow
 def test_every_choice_is_what_was_asked_for_and_the_fastest_comes_first() -> None:
     found = answer("gpt3-175b", "1024xA100", 1536)
     assert len(found.plan.choices) == len(found.steps) == 8

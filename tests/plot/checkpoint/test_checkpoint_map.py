@@ -92,6 +92,7 @@ def saved_and_loaded(ranks: Any, folder: Path, before: tuple[str, int], after: t
 CHANGES = [(("cut", 4), ("flat", 3)), (("whole", 4), ("cut", 2)), (("flat", 2), ("cut", 4))]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("change", sampled(CHANGES, 3))
 def test_a_real_checkpoint(ranks, tmp_path, change):
     before, after = change

@@ -359,6 +359,7 @@ def test_a_hung_cell_leaves_its_flight_logs(kernel: Any) -> None:
     ]
 
 
+@pytest.mark.slow
 def test_torchrun_cell(kernel: Any) -> None:
     answer = kernel.run(
         "%%torchrun 2\nimport os\nimport torch.distributed as dist\n"

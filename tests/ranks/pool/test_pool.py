@@ -473,6 +473,7 @@ def test_bad_arguments(
         make(server)
 
 
+@pytest.mark.slow
 def test_all_who_share_a_preloaded_process_share_the_one_that_replaces_it() -> None:
     with ForkServer() as shared, Pool(1, shared) as first, Pool(1, shared) as second:
         before, children = shared.pid, len(psutil.Process().children())

@@ -19,6 +19,7 @@ from course_lib.ranks.start.channel import Channel
 from course_lib.ranks.start.forkserver import ForkServer, ServerDied
 from course_lib.ranks.start.launch import start_method
 from course_lib.ranks.system.processes import LINUX
+from tests.tiers import sampled
 
 HERE = str(Path(__file__).parent)
 WAIT = 20 if start_method() == "fork" else 240  # seconds: a spawned child may import torch first
@@ -224,7 +225,11 @@ def test_a_twin_that_is_killed_takes_its_children_along(mine: ForkServer) -> Non
 
 @forks
 @pytest.mark.parametrize(
-    ("number", "says"), [(signal.SIGKILL, "SIGKILL"), (signal.SIGSTOP, "not answered in 0.5 s")]
+    ("number", "says"),
+    [
+        (signal.SIGKILL, "SIGKILL"),
+        pytest.param(signal.SIGSTOP, "not answered in 0.5 s", marks=pytest.mark.slow),
+    ],
 )
 def test_a_server_that_cannot_fork_its_twin_is_replaced(number: int, says: str) -> None:
     with ForkServer() as server:
@@ -252,7 +257,7 @@ def test_killed_server_takes_its_children_along() -> None:
 
 
 @linux
-@pytest.mark.parametrize("who", ["server", "guard"])
+@pytest.mark.parametrize("who", sampled(["server", "guard"], 2))
 def test_what_hides_from_a_killed_server_ends_as_well(who: str) -> None:
     """A program in a session of its own, whose rank and server are killed, falls to the guard."""
     with ForkServer() as server:
@@ -266,6 +271,7 @@ def test_what_hides_from_a_killed_server_ends_as_well(who: str) -> None:
         assert family.is_gone(), "before its owner hears of it, or soon after"
 
 
+@pytest.mark.slow
 @linux
 def test_a_stopped_server_does_not_outlive_its_owner() -> None:
     family = Family()

@@ -84,6 +84,7 @@ def test_the_server_itself_has_no_torch(mine: ForkServer) -> None:
     assert psutil.Process(mine.pid).memory_info().rss < 100 << 20, "an interpreter, and no torch"
 
 
+@pytest.mark.slow
 def test_children_agree_on_the_order_of_what_is_in_a_set(mine: ForkServer) -> None:
     """Or ranks that go through a set of names would meet in different calls."""
     read, write = os.pipe()
@@ -180,6 +181,7 @@ def test_a_torch_that_cannot_be_imported_is_no_endless_loop(
 
 
 # --- the end -------------------------------------------------------------------------------------
+@pytest.mark.slow
 def test_a_child_ends_with_its_server_where_the_kernel_does_not_see_to_it() -> None:
     """As on macOS: without PR_SET_PDEATHSIG, the closing of a channel must do."""
     mine, theirs = Channel.pair()

@@ -261,6 +261,7 @@ def test_nothing_is_concluded_of_a_rank_without_a_log() -> None:
     assert find_desync([book.log() for book in made[:3]]) is None
 
 
+@pytest.mark.slow
 def test_many_ranks_in_little_time() -> None:
     group = tuple(range(256))
     made = [Book(rank) for rank in group]

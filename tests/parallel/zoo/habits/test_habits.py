@@ -31,8 +31,18 @@ def train(group: Group, number: int, wrapper: str) -> None:
             raise Different(f"off by {float((one - other).abs().max()):.1e}")
 
 
-@pytest.mark.parametrize("wrapper", WRAPPERS)
-@pytest.mark.parametrize("number", range(len(HABITS)), ids=[h.run.__name__ for h in HABITS])
+# In `make test` each habit is tried under one of the wrappers, by turns.
+CASES = [
+    pytest.param(
+        number, wrapper, id=f"{habit.run.__name__}-{wrapper}",
+        marks=pytest.mark.slow if (number + turn) % len(WRAPPERS) else (),
+    )
+    for number, habit in enumerate(HABITS)
+    for turn, wrapper in enumerate(WRAPPERS)
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("number", "wrapper"), CASES)
 def test_is_equal_or_refused(number: int, wrapper: str, pool_of: Callable[[int], Pool]) -> None:
     size = 2 + number % 2
     try:
