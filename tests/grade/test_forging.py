@@ -137,6 +137,11 @@ MESSAGES: dict[str, str] = {
     "no fault": "{'say': 'fault', 'kind': [], 'error': {}}",
     "another tampering": "{'say': 'fault', 'kind': 'none', 'error': '', 'tampering': 7}",
     "no ledger": "{'say': 'done', 'output': 1, 'ledger': [], 'threads': 0}",
+    "threads without a name": ("{'say': 'done', 'output': 1, 'ledger': {}, 'threads': [[1], {}]}"),
+    "a line that is a book": (
+        "{'say': 'fault', 'kind': 'exception', 'error': 'x' * 9**7, 'line': 9**9, "
+        "'source': 'y' * 9**7}"
+    ),
     "no event": "{'say': 'done', 'output': 1, 'ledger': {'x': 1}, 'threads': []}",
     "no tensor": (
         "{'say': 'done', 'output': {'tensor': ['save', [-1], 0, 10**12]}, 'ledger': {}, "

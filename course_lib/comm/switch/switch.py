@@ -33,7 +33,8 @@ from course_lib.comm.switch.book import Booked, booked
 from course_lib.comm.switch.carry import INTO, Place, carry
 from course_lib.comm.switch.frames import DTYPES, Ask, End, Garbled, Mark, frames_in, pack_end
 
-MOST_SAID = 1 << 26  # bytes of calls and marks from one rank: the book keeps them all
+MOST_SAID = 1 << 26  # bytes of calls and marks from one rank
+MOST_BOOKED = 1 << 17  # calls and marks of one rank: the book keeps them all
 TURN = 0.05  # seconds after which it is another rank's turn, however much one has to say
 WHY = "all ranks of a group must make the same calls, in the same order and with the same sizes"
 
@@ -142,6 +143,8 @@ class Switch:
         self.behind.add(rank)
         for said in frames_in(end.inbox, rank):
             now = time.monotonic()
+            if max(end.calls, len(self.book[rank])) > MOST_BOOKED:
+                raise Garbled(f"more than {MOST_BOOKED:,} calls and marks")
             if isinstance(said, Mark):
                 self.book[rank].append(said._replace(at=now))
                 continue

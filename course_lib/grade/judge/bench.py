@@ -17,6 +17,7 @@ from course_lib.ranks.start.forkserver import ForkServer
 from course_lib.ranks.system.scratch import working_folder
 from course_lib.trace import Ledger, Timeline
 
+KEPT = 1 << 28  # bytes of a result that is kept for the same question; larger ones are rare
 PATIENCE = 2  # runs that may use up their whole budget before the rest is not run
 
 
@@ -30,6 +31,7 @@ class Result:
         ledgers: each rank's ledger.
         fault: what went wrong, for `run.attempt`; None if every rank answered.
         printed: the last lines that the learner's code printed.
+        weight: bytes of memory that it takes, or less.
     """
 
     world: int
@@ -37,6 +39,7 @@ class Result:
     ledgers: list[Ledger] = field(default_factory=list)
     fault: Fault | None = None
     printed: str = ""
+    weight: int = 0
 
     @property
     def timeline(self) -> Timeline:
@@ -75,10 +78,13 @@ class Bench:
         name = key.hexdigest()
         if folder is not None:
             return self._run(drive, inputs, limits, folder, asked=True)
-        if name not in self._known:
-            with working_folder(self.folder) as fresh:
-                self._known[name] = self._run(drive, inputs, limits, fresh)
-        return self._known[name]
+        if name in self._known:
+            return self._known[name]
+        with working_folder(self.folder) as fresh:
+            result = self._run(drive, inputs, limits, fresh)
+        if result.weight <= KEPT:
+            self._known[name] = result
+        return result
 
     def _modules(self, drive: str) -> list[dict[str, Any]]:
         """What a driver runs in, cut out of the suite once."""
@@ -122,6 +128,7 @@ def _result(trial: Trial, printed: str) -> Result:
         [payload.unpack(view.answer["output"], view.raw) for view in trial.ranks],
         [_ledger(trial, rank) for rank in range(len(answers))],
         printed=printed,
+        weight=sum(view.inbox.weight for view in trial.ranks),
     )
 
 

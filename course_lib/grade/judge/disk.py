@@ -15,7 +15,10 @@ def bytes_below(folder: str, enough: int) -> int:
     """
     total, pending = 0, [folder, f"{folder}.tmp"]
     while pending and total <= enough:
-        with suppress(OSError), os.scandir(pending.pop()) as found:  # it may vanish meanwhile
+        place = pending.pop()
+        with suppress(OSError):  # it may vanish meanwhile
+            os.chmod(place, 0o700)  # an answer may have made it so that nobody looks into it
+        with suppress(OSError), os.scandir(place) as found:
             for each in found:
                 total += max(LEAST, each.stat(follow_symlinks=False).st_blocks * 512)
                 if each.is_dir(follow_symlinks=False):

@@ -10,6 +10,7 @@ from course_lib.grade.rank.payload import LONGEST_TEXT
 from course_lib.ranks.start.channel import HEADER, Channel
 
 MOST = 1 << 29  # bytes of all messages of a run
+GROWS = 20  # bytes of memory for a byte of JSON, at most
 MOST_TEXT = LONGEST_TEXT + (1 << 23)  # of their JSON: one answer, and where the rank is at times
 
 
@@ -29,6 +30,11 @@ class Inbox:
         self._data = bytearray()
         self._said = self._read = 0  # bytes that have come, and those of JSON that were read
         self.closed = False
+
+    @property
+    def weight(self) -> int:
+        """About the bytes of memory that what has come takes, once it has been read."""
+        return self._said + GROWS * self._read
 
     def take(self) -> list[tuple[dict[str, Any], bytes]]:
         """The messages that are complete by now, without waiting.

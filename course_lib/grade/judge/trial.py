@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import selectors
 import socket
 import time
@@ -44,7 +45,8 @@ class Limits:
         wall: seconds that the run may have (see `Clock`).
         memory: bytes beyond what a rank has at its start.
         output: bytes printed.
-        disk: bytes in the files that it leaves in its folder.
+        disk: bytes in the files that it leaves in its folder, or that its ranks have written.
+        threads: that a rank may have at a time.
     """
 
     cpu: float = 5.0
@@ -52,6 +54,7 @@ class Limits:
     memory: int = 2 << 30
     output: int = 1 << 20
     disk: int = 1 << 30
+    threads: int = 256
 
     @property
     def longest(self) -> float:
@@ -143,6 +146,7 @@ class Trial:
                 view = self._fork(rank, len(inputs), listener)
                 data, raw = payload.pack(inputs[rank])
                 sent = {**job, "inputs": data, "source": self._subject.source}
+                sent["folder"] = self._place()
                 with suppress(ChannelClosed):
                     view.channel.send(sent, raw)
                 self.ranks.append(view)
@@ -158,7 +162,6 @@ class Trial:
             "name": subject.name,
             "defines": subject.defines,
             "allowance": subject.allowance,
-            "folder": self._folder if self._together else f"{self._folder}/{rank}",
             "protected": subject.protected,
             "hidden": subject.hidden,
             "processes": subject.processes,
@@ -185,6 +188,13 @@ class Trial:
         for fd in (mine.fileno(), read):
             self._selector.register(fd, selectors.EVENT_READ, view)
         return view
+
+    def _place(self) -> str:
+        """A rank's folder. Nobody keeps a rank from asking how large a file is, if it has the name.
+
+        So what is not shared has a name that only its owner is told, by a channel of its own.
+        """
+        return self._folder if self._together else f"{self._folder}/{secrets.token_hex(8)}"
 
     def _end(self) -> None:
         """Ends every rank, and whatever it started."""
@@ -292,7 +302,11 @@ class Trial:
         for view in self.ranks:
             if view.printed > self._limits.output:
                 return verdict.of_flood(view, self._limits.output)
-        written = bytes_below(self._folder, self._limits.disk)
+            if (threads := view.threads()) > self._limits.threads:
+                return verdict.of_threads(view, threads, self._limits.threads)
+        written = max(
+            bytes_below(self._folder, self._limits.disk), sum(view.written() for view in self.ranks)
+        )
         if written > self._limits.disk:
             return verdict.of_disk(self.ranks, written)
         late = clock.had > self._limits.wall or clock.passed > self._limits.longest

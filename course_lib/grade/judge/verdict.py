@@ -157,6 +157,18 @@ def of_disk(ranks: Sequence[RankView], written: int) -> Fault:
     )
 
 
+def of_threads(view: RankView, found: int, limit: int) -> Fault:
+    """A rank that starts threads without end."""
+    return Fault(
+        "threads",
+        f"rank {view.index} runs {found} threads; {limit} are the most",
+        (view.index,),
+        int(view.look.get("line") or 0),
+        (_last_seen(view.index, view.look),),
+        "are threads started inside an endless loop?",
+    )
+
+
 def of_flood(view: RankView, limit: int) -> Fault:
     """A rank that prints without end."""
     line = int(view.look.get("line") or 0)

@@ -27,6 +27,8 @@ PARTS: dict[str, Any] = {
     "ledger": dict, "threads": (list, dict), "at": (int, float), "carried": int,
 }  # fmt: skip
 
+ITEMS = {"threads": str, "tampering": str, "group": int, "shape": int}  # in those that are lists
+
 CALL = ("call", "axis", "group", "seq", "peer", "shape", "dtype")  # out of which an error came
 
 
@@ -106,6 +108,14 @@ class RankView:
         """Processor seconds that the learner's code has used."""
         return self.cpu() - self.spent
 
+    def threads(self) -> int:
+        """How many it has."""
+        return PROCESSES.thread_count(self.child.pid)
+
+    def written(self) -> int:
+        """Bytes that it has written to files; 0 where the system does not tell."""
+        return PROCESSES.bytes_written(self.child.pid)
+
     def runs(self) -> bool:
         """Whether its program runs, or waits for a processor, as far as the system and it tell."""
         return self.moves or PROCESSES.is_runnable(self.child.pid)
@@ -134,6 +144,12 @@ def _check_form(message: dict[str, Any]) -> None:
     """
     wrong = [
         part for part, kind in PARTS.items() if not isinstance(message.get(part), (kind, NoneType))
+    ]
+    wrong += [
+        part
+        for part, kind in ITEMS.items()
+        if isinstance(found := message.get(part), list)
+        and not all(isinstance(each, kind) for each in found)
     ]
     say = str(message.get("say"))
     if wrong or say not in NEEDED or not message.keys() >= NEEDED[say]:

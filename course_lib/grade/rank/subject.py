@@ -50,7 +50,7 @@ def main(args: dict[str, Any], fds: list[int]) -> None:
 
     Args:
         args: rank, world, port, path (the learner's file), root, name, defines, allowance,
-            folder, protected, hidden, memory, cpu, longest, processes, network.
+            protected, hidden, memory, cpu, longest, processes, network.
         fds: the judge's channel, the pipe for printed output, and what the network needs: the line
             to the switch and the memory shared with it; or, for torch's, on rank 0 the store's
             socket.
@@ -92,7 +92,7 @@ class Rank:
         self._suites = tuple(os.path.join(root, "grading", "") for root in roots)
         self.job, self.raw, _ = channel.receive()
         self._tcp = args["network"] == "torch"  # the switch's lines are there already
-        writable = confine(args["folder"], args["path"], tcp=self._tcp)  # before any thread
+        writable = confine(self.job["folder"], args["path"], tcp=self._tcp)  # before any thread
         self._fence = Fence(args["protected"], args["hidden"], writable)
         library, own, said = args["allowance"]
         self._allowance = Allowance(args["path"], library, own, said, self._suites)
@@ -121,7 +121,7 @@ class Rank:
         drive = getattr(_load_driver(self.job["modules"]), self.job["drive"])
         inputs = payload.unpack(self.job["inputs"], self.raw)
         drive = in_group(drive)
-        os.chdir(self.args["folder"])
+        os.chdir(self.job["folder"])
         self._allowance.guard()
         self._seal = Seal(
             [dist, comm, messages, collectives, link, transport, ledger_module, payload]

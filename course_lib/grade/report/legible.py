@@ -12,6 +12,7 @@ from typing import Any
 
 # Control, format (as those that change the direction), half a letter, none; ends of lines.
 UNSEEN = ("Cc", "Cf", "Cs", "Cn", "Zl", "Zp")
+LONGEST = 4000  # letters; of a longer text, nobody reads the rest
 
 
 def legible(data: Any) -> Any:
@@ -21,6 +22,7 @@ def legible(data: Any) -> Any:
         data: a text, or lists and dicts of texts, numbers and None.
     """
     if isinstance(data, str):
+        data = data if len(data) <= LONGEST else f"{data[:LONGEST]}..."
         return data if data.isascii() and data.isprintable() else "".join(map(_seen, data))
     if isinstance(data, dict):
         return {legible(name): legible(each) for name, each in data.items()}

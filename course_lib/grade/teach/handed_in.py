@@ -7,6 +7,7 @@ from git hosts have it. Nothing is unpacked, no link is followed, and nothing el
 
 from __future__ import annotations
 
+import hashlib
 import io
 import os
 import stat
@@ -20,8 +21,11 @@ from course_lib.grade.report import legible
 from course_lib.trace import Refusal
 
 LARGEST_ZIP = 1 << 28  # bytes
+LONGEST_NAME = 240  # bytes; files that are being written have a longer name for a while
 LARGEST_LIST = 1 << 23  # bytes of a zip file's list of files: read whole, it grows a hundredfold
 LARGEST = 1 << 20  # bytes; the longest solution of the course has a hundredth of it
+# `zipfile` unpacks other forms without a limit: a megabyte of bzip2 may hold 20 GB.
+PACKED = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 TABLES = ("marks.csv", "look_at.csv")  # they lie beside the students' folders of results
 
 
@@ -70,7 +74,7 @@ def submissions(folder: Path) -> list[Submission]:
         Refusal: there are none, a student has two, or is called as a table of the marks.
     """
     found = [
-        Submission(legible(path.stem if path.suffix == ".zip" else path.name), path)
+        Submission(_student(path.stem if path.suffix == ".zip" else path.name), path)
         for path in sorted(folder.iterdir())
         if _may_be_one(path)
     ]
@@ -86,6 +90,18 @@ def submissions(folder: Path) -> list[Submission]:
             "each student has one folder, or one zip file, which is named after the student",
         )
     return found
+
+
+def _student(name: str) -> str:
+    """What a student is called, whose results lie in a folder of that name.
+
+    Where letters are shown by their numbers, a name can grow longer than a folder's may be.
+    """
+    shown = legible(name).replace("\n", "\\n").replace("\t", "\\t")
+    if len(os.fsencode(shown)) <= LONGEST_NAME:
+        return shown
+    mark = hashlib.sha256(os.fsencode(name)).hexdigest()[:8]
+    return f"{os.fsencode(shown)[:100].decode(errors='ignore')}~{mark}"
 
 
 def _may_be_one(path: Path) -> bool:
@@ -164,6 +180,8 @@ def _from_zip(archive: zipfile.ZipFile, entry: Entry) -> bytes | None:
     tops = sorted({name.partition("/")[0] for name in names if "/" in name})
     for place in _places(entry, tops):
         if str(place) in names:
+            if archive.getinfo(str(place)).compress_type not in PACKED:
+                raise NotTaken(f"{place} is packed in a way that is not usual in zip files")
             with archive.open(str(place)) as file:
                 return _short_enough(file.read(LARGEST + 1), entry)
     return None

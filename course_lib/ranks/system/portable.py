@@ -33,6 +33,16 @@ class Portable:
             return found.vms, found.rss
         return 0, 0
 
+    def thread_count(self, pid: int) -> int:
+        """As psutil says."""
+        with suppress(psutil.Error):
+            return int(psutil.Process(pid).num_threads())
+        return 0
+
+    def bytes_written(self, pid: int) -> int:
+        """Nobody counts them on macOS."""
+        return 0
+
     def threads(self, program: int) -> tuple[dict[str, list[float]], bool]:
         """The program is taken to run in the first thread; nobody counts a thread's sleeps."""
         first = (FIRST_THREAD, os.getpid())

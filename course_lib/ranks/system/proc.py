@@ -9,7 +9,6 @@ from contextlib import suppress
 from pathlib import Path
 
 TICK = 1 / os.sysconf("SC_CLK_TCK")  # seconds: in these the kernel counts processor time
-PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
 class Proc:
@@ -20,12 +19,26 @@ class Proc:
         return _cpu(_fields(Path(f"/proc/{pid}/stat")))
 
     def memory(self, pid: int) -> tuple[int, int]:
-        """What is its own are anonymous pages, also those that it shares with who forked it."""
-        with suppress(OSError, IndexError, ValueError):
-            pages = Path(f"/proc/{pid}/statm").read_text().split()
-            size, present, shared = (int(page) * PAGE for page in pages[:3])
-            return size, present - shared
+        """Memory that it shares with who forked it counts, and so does that of nameless files."""
+        with suppress(OSError, KeyError, ValueError):
+            said = _table(Path(f"/proc/{pid}/status"))
+            size, private, shared = (
+                int(said[name].split()[0]) << 10 for name in ("VmSize", "RssAnon", "RssShmem")
+            )
+            return size, private + shared
         return 0, 0
+
+    def thread_count(self, pid: int) -> int:
+        """As its own file says."""
+        fields = _fields(Path(f"/proc/{pid}/stat"))
+        return int(fields[17]) if fields else 0
+
+    def bytes_written(self, pid: int) -> int:
+        """By calls, or by changing what lies in memory of a file: one of the two sees it."""
+        with suppress(OSError, KeyError, ValueError):
+            said = _table(Path(f"/proc/{pid}/io"))
+            return max(int(said["wchar"]), int(said["write_bytes"]))
+        return 0
 
     def threads(self, program: int) -> tuple[dict[str, list[float]], bool]:
         """Voluntary context switches count as sleeps; the thread that asks is left out.
@@ -94,6 +107,12 @@ class Proc:
         with suppress(OSError):
             return int(Path("/proc/self/io").read_text().split()[1])
         return 0
+
+
+def _table(path: Path) -> dict[str, str]:
+    """What a file with lines like `VmSize: 1000 kB` says under each name."""
+    lines = (line.partition(":") for line in path.read_text().splitlines())
+    return {name: value.strip() for name, _, value in lines}
 
 
 def _fields(path: Path) -> list[str]:

@@ -29,7 +29,13 @@ class Processes(Protocol):
         """Processor seconds that it has used."""
 
     def memory(self, pid: int) -> tuple[int, int]:
-        """Bytes of address space, and bytes in memory that are its own, as far as is known."""
+        """Bytes of address space, and bytes in memory that are in no file, as far as is known."""
+
+    def thread_count(self, pid: int) -> int:
+        """How many threads it has; 0 if it is gone."""
+
+    def bytes_written(self, pid: int) -> int:
+        """Bytes that it has written to files, also those without a name; 0 where nobody counts."""
 
     def threads(self, program: int) -> tuple[Threads, bool]:
         """How much every thread of this process has done; the one that asks may be left out.

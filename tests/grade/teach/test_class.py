@@ -369,13 +369,18 @@ def bomb(path: Path) -> None:
         archive.writestr("double.py", b" " * (64 << 20))
 
 
+def packed_hard(path: Path) -> None:
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_BZIP2) as archive:
+        archive.writestr("double.py", b" " * (64 << 20))
+
+
 def outwards(path: Path) -> None:
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("../../double.py", RIGHT)
 
 
 @pytest.mark.parametrize(("make", "why"), [(damaged, "cannot be read"), (bomb, "larger than"),
-                                           (outwards, "")])  # fmt: skip
+                                           (packed_hard, "not usual"), (outwards, "")])  # fmt: skip
 def test_zip_files(double: Entry, tmp_path: Path, make: Callable[[Path], None], why: str) -> None:
     make(tmp_path / "ada.zip")
     found = Submission("ada", tmp_path / "ada.zip")
@@ -393,6 +398,14 @@ def test_a_zip_file_that_lists_too_many_files(double: Entry, tmp_path: Path) -> 
     found = Submission("ada", tmp_path / "ada.zip")
     with pytest.raises(NotTaken, match="lists too many files"):
         found.read(double)
+
+
+def test_a_name_that_is_no_folders(tmp_path: Path) -> None:
+    for name in ("\x01" * 200, "ann\nbob"):
+        (tmp_path / name).mkdir()
+    long, lines = (each.student for each in submissions(tmp_path))
+    (tmp_path / long).mkdir()
+    assert lines == "ann\\nbob"
 
 
 def test_who_is_in_the_class(tmp_path: Path) -> None:

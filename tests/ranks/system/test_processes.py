@@ -67,7 +67,10 @@ def test_processor_time(twin: Processes) -> None:
 
 
 def test_memory(twin: Processes) -> None:
-    source = "print(flush=True); input(); keep = b'x' * (64 << 20); print(flush=True); input()"
+    source = (
+        "import mmap; print(flush=True); input(); keep = b'x' * (32 << 20); "
+        "shared = mmap.mmap(-1, 32 << 20); shared.write(keep); print(flush=True); input()"
+    )
     program = subprocess.Popen(
         [sys.executable, "-c", source], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
@@ -219,3 +222,25 @@ def test_what_is_chosen_here() -> None:
     expected = sys.platform == "linux" and not os.environ.get("COURSE_NO_PROC")
     assert expected == processes.LINUX == (processes.LACKS == "")
     assert isinstance(processes.PROCESSES, Portable) != expected
+
+
+def test_threads_are_counted(twin: Processes) -> None:
+    source = (
+        "import threading, time\n"
+        "for _ in range(3): threading.Thread(target=time.sleep, args=(60,), daemon=True).start()\n"
+        "print(flush=True); time.sleep(60)"
+    )
+    with child(source) as program:
+        assert twin.thread_count(program.pid) == 4
+    assert twin.thread_count(program.pid) == 0
+
+
+@pytest.mark.skipif(not processes.LINUX, reason="only Linux counts what a process writes")
+def test_what_is_written_counts_without_a_name(tmp_path: Path) -> None:
+    source = (
+        f"import os, time; file = os.open({str(tmp_path / 'f')!r}, os.O_RDWR | os.O_CREAT)\n"
+        f"os.unlink({str(tmp_path / 'f')!r}); os.write(file, bytes(5 << 20))\n"
+        "print(flush=True); time.sleep(60)"
+    )
+    with child(source) as program:
+        assert processes.PROCESSES.bytes_written(program.pid) >= 5 * MIB

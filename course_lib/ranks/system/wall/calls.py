@@ -45,6 +45,11 @@ iopl 172 -              vhangup 153 58           setuid 105 146           setgid
 setreuid 113 145        setregid 114 143         setresuid 117 147        setresgid 119 149
 setfsuid 122 151        setfsgid 123 152         setgroups 116 159
 flock 73 32             inotify_init 253 -       inotify_init1 294 26
+futex 202 98            getpriority 140 141      ioprio_get 252 31
+sched_getaffinity 204 123                        sched_getattr 315 275
+sched_getscheduler 145 120                       sched_getparam 143 121
+sched_rr_get_interval 148 127                    fallocate 285 47
+io_setup 206 0          setsockopt 54 208
 """
 
 
@@ -57,4 +62,6 @@ def _numbers() -> dict[str, int]:
     return {name: int(both[column]) for name, *both in rows if both[column] != "-"}
 
 
+# What the kernel has got since Linux 6.5 has the same number on both.
+FIRST_OF_THE_NEWER = 451
 NUMBERS = _numbers()  # each call's number on this processor; {} if its numbers are not known

@@ -15,7 +15,7 @@ import struct
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from course_lib.ranks.system.wall.calls import ARCHITECTURES, NUMBERS
+from course_lib.ranks.system.wall.calls import ARCHITECTURES, FIRST_OF_THE_NEWER, NUMBERS
 
 SECCOMP, SET_FILTER, ALL_THREADS = {"x86_64": 317, "aarch64": 277}, 1, 1
 NO_NEW_PRIVILEGES = 38  # of prctl; without it only root may install a filter
@@ -28,9 +28,15 @@ ANY = 0xFFFFFFFF
 
 THREAD = 0x00010000  # flag of clone
 INTERNET, INTERNET6, NETLINK, STREAM, DATAGRAM = 2, 10, 16, 1, 2
-LEASE, NOTIFY = 1024, 1026  # fcntl
-OTHERS_SIGNALS = (8, 15, 0x8901, 0x8902)  # fcntl and ioctl: whom a file's signals go to
-TYPED = (0x5412, 0x541C)  # ioctl: puts letters into a terminal as if they had been typed
+# fcntl: whom a file's signals go to, leases, notices, the size of a pipe
+FILE_COMMANDS = (8, 15, 1024, 1026, 1031)
+# ioctl: is it a terminal, how large, what is there to read; (not) waiting, closing on exec; a copy.
+# Others set flags of files that are open for reading only, or put letters into a terminal.
+DEVICE_COMMANDS = (0x5401, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451, 0x40049409)
+INTERFACES = (0x8912, 0x8913, 0x8915, 0x8927, 0x8933, 0x8946)  # ioctl: asks for the network's
+BUFFERS = (7, 8, 32, 33)  # setsockopt: bytes that the kernel keeps for a socket
+# futex: wakes, or moves, who waits at a word of shared memory, as a file that all may read is.
+WAKES = (1, 3, 4, 5, 10, 12)
 
 
 class Where(NamedTuple):
@@ -86,17 +92,26 @@ def rules(pid: int, *, tcp: bool) -> tuple[Rule, ...]:
         Rule("process_vm_readv process_vm_writev process_madvise process_mrelease"),
         Rule("prlimit64 sched_setaffinity sched_setscheduler sched_setparam sched_setattr", near),
         Rule("migrate_pages move_pages", near),
+        # What one process sets for itself, another must not read: it would be a message.
+        Rule("sched_getaffinity sched_getscheduler sched_getparam", near, error=errno.ENOSYS),
+        Rule("sched_getattr sched_rr_get_interval", near, error=errno.ENOSYS),
         # Not of a whole group or user: what 0 stands for then is more than this process.
-        Rule("setpriority", but=Where(0, (0,))),
-        Rule("ioprio_set", but=Where(0, (1,))),
-        Rule("setpriority ioprio_set", but=Where(1, (0, pid))),
-        Rule("prctl", only=Where(0, (1,))),  # living on where the parent has ended
-        Rule("fcntl ioctl", only=Where(1, OTHERS_SIGNALS + TYPED)),
+        Rule("setpriority getpriority", but=Where(0, (0,))),
+        Rule("ioprio_set ioprio_get", but=Where(0, (1,))),
+        Rule("setpriority getpriority ioprio_set ioprio_get", but=Where(1, (0, pid))),
+        # Living on where the parent has ended; hiding from the judge what it has written.
+        Rule("prctl", only=Where(0, (1, 4))),
+        Rule("fcntl", only=Where(1, FILE_COMMANDS)),
+        Rule("ioctl", Where(1, DEVICE_COMMANDS + (INTERFACES if tcp else ())), error=errno.ENOTTY),
+        Rule("setsockopt", only=Where(2, BUFFERS)),
+        # Disk that is taken at once and without writing: a loop would have it all.
+        Rule("fallocate", error=errno.EOPNOTSUPP),
         # A file that two processes may only read can still carry what one has to say to the other.
         Rule("flock inotify_init inotify_init1"),
-        Rule("fcntl", only=Where(1, (LEASE, NOTIFY))),
+        Rule("futex", only=Where(1, WAKES, 0xFF), error=0),
         *(_TCP if tcp else _NO_NETWORK),
         RINGS,
+        Rule("io_setup", error=errno.ENOSYS),  # the whole machine has so many
         Rule("shmget shmat shmctl msgget msgsnd msgrcv msgctl mq_open mq_unlink"),
         Rule("semget semop semctl semtimedop memfd_create memfd_secret"),
         # Landlock does not look at these. Copying a file sets its mode and its date: let it go on.
@@ -142,7 +157,12 @@ def program(wanted: Iterable[Rule]) -> bytes:
         _step(AT_LEAST, X32, 0, 1),
         _step(RETURN, REFUSE | errno.EPERM),
     ]
-    return b"".join([*head, *parts, _step(RETURN, ALLOW)])
+    newer = [
+        # What nobody here has looked at; the C library then does it the older way.
+        _step(AT_LEAST, FIRST_OF_THE_NEWER, 0, 1),
+        _step(RETURN, REFUSE | errno.ENOSYS),
+    ]
+    return b"".join([*head, *parts, *newer, _step(RETURN, ALLOW)])
 
 
 def install(wanted: Iterable[Rule]) -> None:

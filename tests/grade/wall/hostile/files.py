@@ -187,4 +187,13 @@ CASES = {
         signal.pause()""",
     "a core dump's pattern": "open('/proc/sys/kernel/core_pattern', 'r+'); return 'LOOT'",
     "its own priority": "open('/proc/self/oom_score_adj', 'w').write('9'); return 'LOOT'",
+    "flags of a file that all may read": """
+        import fcntl, os, struct, torch
+        file = os.open(torch.__file__, os.O_RDONLY)
+        fcntl.ioctl(file, 0x40086602, struct.pack('q', 0x40)); return 'LOOT'  # FS_NODUMP_FL""",
+    "flags by a newer call": """
+        import ctypes
+        flags = bytes([0x80]) + bytes(23)  # FS_XFLAG_NODUMP
+        done = ctypes.CDLL(None).syscall(469, -100, f'{bait}/work.py'.encode(), flags, 24, 0)
+        return 'LOOT' if done == 0 else ''""",
 }

@@ -85,4 +85,22 @@ CASES = {
     "who reads a file that all may read": """
         import ctypes
         return 'LOOT' if ctypes.CDLL(None).inotify_init1(0) >= 0 else ''""",
+    "a word of a file that all may read": """
+        import ctypes, mmap, os, torch
+        m = mmap.mmap(os.open(torch.__file__, os.O_RDONLY), 4096, mmap.MAP_SHARED, mmap.PROT_READ)
+        word = torch.frombuffer(m, dtype=torch.uint8).data_ptr()
+        c = ctypes.CDLL(None)
+        one = ctypes.c_void_p(word)
+        def wait(): c.syscall(202 if os.uname().machine == 'x86_64' else 98, one, 0,
+                              ctypes.c_uint32.from_address(word).value, bytes(16), None, 0)
+        import threading, time
+        threading.Thread(target=wait, daemon=True).start(); time.sleep(0.2)
+        wakes = [c.syscall(202 if os.uname().machine == 'x86_64' else 98, one, 1, 1, None, None, 0)
+                 for _ in range(9)]
+        return 'LOOT' if any(w > 0 for w in wakes) else ''""",
+    "another's priority": "import os; os.getpriority(os.PRIO_PROCESS, victim); return 'LOOT'",
+    "another's processors": "import os; os.sched_getaffinity(victim); return 'LOOT'",
+    "a rank's folder by its number": """
+        import os
+        return 'LOOT' if len(os.path.basename(os.getcwd())) < 9 else ''""",
 }

@@ -62,4 +62,28 @@ CASES = {
         for n in range(100_000): os.mkdir(str(n))
         return 'LOOT'""",
     "lists for a judge's memory": "return [[] for _ in range(20_000_000)]",
+    "files without a name": """
+        import os
+        for n in range(4):
+            file = os.open('f', os.O_RDWR | os.O_CREAT); os.unlink('f')
+            for _ in range(63): os.write(file, bytes(1 << 24))
+        return 'LOOT'""",
+    "fallocate, again and again": """
+        import os
+        for n in range(9): os.posix_fallocate(os.open(str(n), os.O_RDWR | os.O_CREAT), 0, 1 << 30)
+        return 'LOOT'""",
+    "small threads": """
+        import threading, time
+        threading.stack_size(1 << 15)
+        for _ in range(2000): threading.Thread(target=time.sleep, args=(9,), daemon=True).start()
+        time.sleep(1); return 'LOOT'""",
+    "large buffers of sockets": """
+        import socket
+        socket.socketpair()[0].setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 24)
+        return 'LOOT'""",
+    "short marks without end": """
+        import gc, json, struct
+        told = json.dumps(['', 0]).encode()
+        [link] = [o for o in gc.get_objects() if type(o).__name__ == 'Link']
+        while True: link._sock.sendall((struct.pack('<I', len(told)) + told) * 9999)""",
 }
