@@ -18,6 +18,7 @@ from typing import Any
 
 from course_lib.ranks.start.channel import Channel, ChannelClosed
 from course_lib.ranks.system.descend import die_with_parent
+from course_lib.ranks.system.processes import LINUX
 
 START = "from course_lib.ranks.start.spares import main; main()"
 FEWEST, MOST = 2, 4  # in the stock; each costs memory for as long as nobody needs it
@@ -173,18 +174,29 @@ def main() -> None:
     die_with_parent()
     channel = Channel.from_fd(int(sys.argv[1]))
     jobs: queue.SimpleQueue[tuple[dict[str, Any], list[int]]] = queue.SimpleQueue()
-    threading.Thread(target=_listen, args=(channel, jobs), daemon=True, name="course end").start()
+    listener = threading.Thread(
+        target=_listen, args=(channel, jobs), daemon=True, name="course end"
+    )
+    listener.start()
     preload()  # all of it, also when a job waits: an import must not fall into the job's own time
     channel.send({"did": "warm"})
     message, fds = jobs.get()
+    if LINUX:
+        listener.join()
     channel.send({"did": "begin"})
     begin(message, fds)
 
 
 def _listen(channel: Channel, jobs: queue.SimpleQueue[tuple[dict[str, Any], list[int]]]) -> None:
-    """Takes the job; after it comes nothing but the end of the server, and so of this process."""
+    """Takes the job; after it comes nothing but the end of the server, and so of this process.
+
+    Linux ends this process by itself (`die_with_parent`). A thread that listened on would be older
+    than the wall around an answer, which does not hold for it: an answer could have it open files.
+    """
     with suppress(ChannelClosed, OSError):
         while True:
             message, _, fds = channel.receive()
             jobs.put((message, fds))
+            if LINUX:
+                return
     os.killpg(0, signal.SIGKILL)

@@ -10,6 +10,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from typing import Any
 
@@ -34,9 +35,9 @@ def shows(args: dict[str, Any], fds: list[int]) -> None:
     os.system("echo from a program of its own")
 
 
-def hashes(args: dict[str, Any], fds: list[int]) -> None:
-    """Tells what the order of a set of names follows from."""
-    os.write(fds[0], f"{hash('a name')}\n".encode())
+def begins(args: dict[str, Any], fds: list[int]) -> None:
+    """Tells what the order of a set of names follows from, and how many threads it has."""
+    os.write(fds[0], f"{hash('a name')},{threading.active_count()}\n".encode())
 
 
 def sleeps(args: dict[str, Any], fds: list[int]) -> None:
