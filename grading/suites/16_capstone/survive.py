@@ -235,17 +235,16 @@ def _same_folder(
     there = [*found, *due]
     one = "one is kept: keep the newest `keep`" if any(folders[:-1]) else "saved only at the end"
     likely = {
-        "all are kept: keep the newest `keep`": there,
+        "the interval was counted from the step at which this process began":
+            [*found, *range(at + interval, STEPS + 1, interval)][-keep:],
+        "all are kept, or all of earlier processes: keep the newest `keep` in the folder": there,
+        OTHERS: [*there, STEPS][-keep:],
         "saved after every step": list(range(STEPS - keep + 1, STEPS + 1)),
         "never saved": list(found),
         "the last save is not complete: wait for it": there[:-1][-keep:],
         "the checkpoints are one step off: a step that is made counts":
             [step - 1 for step in due[-keep:]],
         one: [STEPS],
-        "the interval was counted from the step at which this process began":
-            [*found, *range(at + interval, STEPS + 1, interval)][-keep:],
-        "those of earlier processes were not counted: the newest `keep` of the folder stay":
-            [*found, *due[-keep:]],
     }  # fmt: skip
     what = f"the list of complete checkpoints at the end {when}"
     run.equal(folders[-1], there[-keep:], what, likely=likely)
@@ -329,9 +328,9 @@ def check_torn(run: Run) -> None:
 def check_ended(run: Run) -> None:
     """E: a shorter training, its last step not saved; the rest, saved more seldom; nothing."""
     case, seldom = case_of(run), Saves(4, 2)
-    given = {**case.given, "steps": 5, "sizes": MESHES[2], "dies": None}
+    given = {**case.given, "steps": 4, "sizes": MESHES[2], "dies": None}
     run(
         drive, {**given, "saves": {"interval": 3, "keep": 2}}, world=2, folder=run.folder, wall=40.0
     )
-    start(run, case, {}, "after other ranks' 5 steps", seldom, at=3, found=[3])
+    start(run, case, {}, "after other ranks' 4 steps", seldom, at=3, found=[3])
     start(run, case, {}, "after the end", seldom, at=STEPS, found=[4, 8])
