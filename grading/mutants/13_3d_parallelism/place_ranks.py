@@ -25,6 +25,21 @@ WRONG = [
 -    home, lots = [*home], random.Random(0)
 +    home, lots = [*home], random.SystemRandom()
 '''),
+    Wrong("seeded_once", ["keep nothing between calls"], '''
+-    home, lots = [*home], random.Random(0)
++    home, lots = [*home], LOTS
+@@
+ def place_ranks(
++    shape: Sequence[int], sizes: Sequence[int], per_node: int, rates: Sequence[int]
++) -> list[int]:
++    return _placed(shape, sizes, per_node, rates)
++
++
++LOTS = random.Random(0)
++
++
++def _placed(
+'''),
 ]
 
 RIGHT = [

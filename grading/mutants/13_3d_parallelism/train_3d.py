@@ -110,6 +110,11 @@ WRONG = [
 -        clip_grad_norm_nd(parameters, copies.__getitem__, world, max_norm)
 +        clip_grad_norm_nd(parameters, copies.__getitem__, pp, max_norm)
 '''),
+    Wrong("norms_averaged_over_tp", ["bytes on the axis tp"], '''
+             all_reduce(parameter.grad, dp)
++            if parameter.dim() == 1:
++                all_reduce(parameter.grad, tp, "avg")
+'''),
     Wrong("norms_summed_over_tp", ["all ranks of tp have the same gradient"], '''
              all_reduce(parameter.grad, dp)
 +            if parameter.dim() == 1:
@@ -131,6 +136,10 @@ WRONG = [
 @@
 -    optimizer, losses = make_optimizer(parameters), []  # mutate: same
 +    losses = []
+'''),
+    Wrong("optimizer_of_all_stages", ["the list of parameters that the optimizer"], '''
+-    optimizer, losses = make_optimizer(parameters), []  # mutate: same
++    optimizer, losses = make_optimizer(list(model.parameters())), []
 '''),
     Wrong("others_stay_away", ["deadlock", "those without losses with 0"], '''
 -        all_reduce(total, rows)

@@ -23,6 +23,10 @@ WRONG = [
     Wrong("biases_stay", ["did not move"], '''
 -        update_router_bias(self.held)
 '''),
+    Wrong("chunks", ["the loss of step"], '''
+-            parts = whole.tensor_split(self.micro_batches)
++            parts = whole.chunk(self.micro_batches)
+'''),
     Wrong("copies_of_zero", ["ZeRO-1 has cut what the ranks had"], '''
 -        self.copies = {piece: copies[whole] for piece, whole in pieces}
 +        self.copies = {
@@ -140,6 +144,19 @@ WRONG = [
     Wrong("state_without_moments", ["moments are not in the state"], '''
 -        for optimizer, saved in zip(self.optimizers, state["optimizers"], strict=True):
 -            optimizer.load_state_dict(saved)
+'''),
+    Wrong("state_as_bytes", ["neither tensor nor number", "bytes"], '''
+ from copy import deepcopy
++from io import BytesIO
+@@
+-        return deepcopy({"held": self.held.state_dict(), "optimizers": optimizers})
++        file = BytesIO()
++        torch.save({"held": self.held.state_dict(), "optimizers": optimizers}, file)
++        return {"file": file.getvalue()}
+@@
+     def load(self, state: dict[str, Any]) -> None:
+         """Continues from the `state` of the same rank on the same layout."""
++        state = torch.load(BytesIO(state["file"]))
 '''),
     Wrong("state_saved_twice", ["each rank saves its own part, once"], '''
 -        return deepcopy({"held": self.held.state_dict(), "optimizers": optimizers})

@@ -29,6 +29,10 @@ WRONG = [
 +            if found.peak <= budget and found.wire < lowest:
 +                best, lowest = layout, found.wire
 '''),
+    Wrong("ffn_forgotten", ["inner channels and vocabulary"], '''
+-    widths = math.gcd(config.heads, config.kv_heads, config.ffn, config.vocabulary, world)
++    widths = math.gcd(config.heads, config.kv_heads, config.vocabulary, world)
+'''),
     Wrong("first_that_fits", ["a different layout is better"], '''
 -                best, lowest = layout, found.score
 +                return layout
@@ -51,6 +55,11 @@ WRONG = [
 -        for micro_batches, zero in product(divisors(batch // (dp * ep)), (1, 3)):
 +        for micro_batches, zero in product([batch // (dp * ep)], (1, 3)):
 '''),
+    Wrong("micro_batches_fill_the_pipeline", ["at least one micro-batch for each stage"], '''
++            if micro_batches < pp:
++                continue
+             layout = Layout(pp, dp, ep, tp, micro_batches, zero)
+'''),
     Wrong("never_zero_3", ["only zero 1 was tried"], '''
 -        for micro_batches, zero in product(divisors(batch // (dp * ep)), (1, 3)):
 +        for micro_batches, zero in product(divisors(batch // (dp * ep)), (1,)):
@@ -63,6 +72,10 @@ WRONG = [
 -        for micro_batches, zero in product(divisors(batch // (dp * ep)), (1, 3)):
 +        for micro_batches, zero in product([1], (1, 3)):
 '''),
+    Wrong("rows_over_dp_alone", ["the batch is cut over dp · ep ranks"], '''
+-        if rest or not dp or batch % (dp * ep):
++        if rest or not dp or batch % dp:
+'''),
     Wrong("rows_left_over", ["there into equal micro-batches"], '''
 -        for micro_batches, zero in product(divisors(batch // (dp * ep)), (1, 3)):
 +        for micro_batches, zero in product(range(1, batch // (dp * ep) + 1), (1, 3)):
@@ -70,6 +83,14 @@ WRONG = [
     Wrong("strictly_below", ["<=", "not <"], '''
 -            if found.peak <= budget and found.score < lowest:
 +            if found.peak < budget and found.score < lowest:
+'''),
+    Wrong("tp_inside_a_node", ["tp only inside a node"], '''
+-        if rest or not dp or batch % (dp * ep):
++        if rest or not dp or batch % (dp * ep) or ranks_per_node % tp:
+'''),
+    Wrong("vocabulary_forgotten", ["inner channels and vocabulary"], '''
+-    widths = math.gcd(config.heads, config.kv_heads, config.ffn, config.vocabulary, world)
++    widths = math.gcd(config.heads, config.kv_heads, config.ffn, world)
 '''),
 ]
 

@@ -24,6 +24,14 @@ WRONG = [
      training = mesh_training(job.model, job.optimizers, {"sampler": job.sampler})
 +    folder = folder / str(group.size)
 '''),
+    Wrong("interval_from_the_resume", ["counted from the step at which this process began"], '''
+-    while job.sampler.step < steps:
++    begin = job.sampler.step
++    while job.sampler.step < steps:
+@@
+-        if job.sampler.step % interval == 0:
++        if (job.sampler.step - begin) % interval == 0:
+'''),
     Wrong("keeps_all", ["all are kept"], '''
 -    saver = AsyncSaver(folder, group, keep=keep)
 +    saver = AsyncSaver(folder, group)
@@ -31,6 +39,26 @@ WRONG = [
     Wrong("keeps_one", ["one is kept"], '''
 -    saver = AsyncSaver(folder, group, keep=keep)
 +    saver = AsyncSaver(folder, group, keep=1)
+'''),
+    Wrong("keeps_its_own", ["all of earlier processes"], '''
+ )
++import shutil
++from course_lib.checkpoint import complete_steps
++from course_lib.comm import barrier
+@@
+-    saver = AsyncSaver(folder, group, keep=keep)
++    saver, mine = AsyncSaver(folder, group), []
+@@
+             save_training(training, saver, group, step=job.sampler.step)
++            saver.wait()
++            mine.append(job.sampler.step)
++            if group.index == 0 and len(mine) > keep:
++                shutil.rmtree(complete_steps(folder)[mine[-keep - 1]])
++            barrier(group)
+'''),
+    Wrong("keeps_two", ["is not what it should be"], '''
+-    saver = AsyncSaver(folder, group, keep=keep)
++    saver = AsyncSaver(folder, group, keep=2)
 '''),
     Wrong("never_resumes", ["the job begins again"], '''
 -    resume_training(training, folder, group)
@@ -55,6 +83,10 @@ WRONG = [
     Wrong("saves_the_last_step_too", ["saved at other steps than multiples"], '''
 -        if job.sampler.step % interval == 0:
 +        if job.sampler.step % interval == 0 or job.sampler.step == steps:
+'''),
+    Wrong("saves_every_second_step", ["is not what it should be"], '''
+-        if job.sampler.step % interval == 0:
++        if job.sampler.step % 2 == 0:
 '''),
     Wrong("saves_every_step", ["saved after every step"], '''
 -        if job.sampler.step % interval == 0:

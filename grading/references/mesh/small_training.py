@@ -147,6 +147,20 @@ class Layout:
                 found[name] = cut[place["tp"]] if cut else value
         return found
 
+    def sent(self, rank: int) -> dict[str, int]:
+        """Bytes of activations and gradients that a rank sends in a step, by axis."""
+        place, tp, dp = self.place(rank), self.tp, self.dp
+        first, last = place["pp"] == 0, place["pp"] == self.pp - 1
+        tokens = ROWS // dp * LENGTH * 8  # bytes of a number for each
+        one = tokens * self.shape["hidden"]  # between two blocks
+        sums = (4 * self.shape["layers"] // self.pp + first + last) * one + 3 * last * tokens
+        size = sum(gradient.nbytes for gradient in self.held(self.first, rank).values())
+        return {
+            "pp": (2 - first - last) * one,
+            "dp": 2 * (dp - 1) * size // dp,
+            "tp": 2 * (tp - 1) * sums // tp,
+        }
+
     def _stage(self, name: str) -> int:
         if name.startswith("blocks."):
             return int(name.split(".")[1]) * self.pp // 2

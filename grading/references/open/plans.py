@@ -38,23 +38,24 @@ def hidden(run: Run) -> Draw:
 
 
 def ask(run: Run, drive: Driver, cases: Sequence[Any]) -> list[Any]:
-    """The plan of each case, the same on two ranks.
+    """The plan of each case, the same on two ranks, of which one begins with the last case.
 
     Args:
         run: of the check.
         drive: takes `cases`, returns a dict of `plans`.
         cases: lists of the function's arguments.
     """
-    given = {"cases": [list(case) for case in cases]}
+    listed = [list(case) for case in cases]
+    given = [{"cases": listed}, {"cases": listed[::-1]}]
     both = run(drive, given, world=2, cpu=SECONDS, wall=3 * SECONDS).column("plans")
-    for number, (mine, other) in enumerate(zip(*both, strict=True)):
+    for number, (mine, other) in enumerate(zip(both[0], both[1][::-1], strict=True)):
         run.true(
             repr(mine) == repr(other),  # whatever they are: a tensor, too
             f"case {number}: two ranks that get the same case have different plans",
             expected=describe(mine),
             measured=describe(other),
             cause="ranks agree without a message if each computes the same: give a random "
-            "generator a seed, and look at no clock",
+            "generator a seed in each call, look at no clock, and keep nothing between calls",
         )
     plans: list[Any] = both[0]
     return plans

@@ -153,6 +153,10 @@ HABITS: dict[str, Callable[[Case, Layout], bool]] = {  # what may not have been 
     "only as many micro-batches as can be were tried": lambda case, c: (
         c.micro_batches * c.dp * c.ep == case.batch
     ),
+    "only layouts with at least one micro-batch for each stage were tried": lambda _, c: (
+        c.micro_batches >= c.pp
+    ),
+    "tp only inside a node was tried": lambda case, c: case.ranks_per_node % c.tp == 0,
     "only layouts without a pipeline were tried": lambda _, c: c.pp == 1,
     "only layouts without tensor parallelism were tried": lambda _, c: c.tp == 1,
     "only layouts without expert parallelism were tried": lambda _, c: c.ep == 1,

@@ -55,6 +55,11 @@ EXERCISE = Exercise(
 )
 
 LAYOUTS = ((2, 2, 2), (1, 3, 1))  # pp, dp, tp
+NUMBERS = {"pp": 64, "tp": 64, "dp": 500}  # bytes a step: losses, tokens, norms, uneven parts
+CAUSES = (
+    "activations alone travel here: ranks along dp have the same parameter, and no others",
+    "one all-reduce of each gradient per step, after all micro-batches",
+)
 WAITS = (
     "All ranks of a group take part in each of its calls, those without losses with 0; and all "
     "ranks of the mesh take part in the first use of a group on several axes."
@@ -82,6 +87,7 @@ def drive(
     found = {}
     for way, (kind, options) in WAYS.items():
         model, asked, seen = build(shape), list[list[int]](), list[dict[Any, torch.Tensor]]()
+        given: list[Any] = []
 
         def read(step: int, index: int, count: int) -> list[Batch]:
             asked.append([step, index, count])  # noqa: B023
@@ -90,7 +96,8 @@ def drive(
             return part(batches[step], index, count)
 
         def make(parameters: Any) -> torch.optim.Optimizer:
-            optimizer = kind(list(parameters), **options)  # noqa: B023
+            given[:] = parameters  # noqa: B023
+            optimizer = kind(list(given), **options)  # noqa: B023
             optimizer.register_step_pre_hook(lambda o, *_: seen.append(_gradients(o)))  # noqa: B023
             return optimizer
 
@@ -107,6 +114,7 @@ def drive(
         names = {p: name for name, p in model.named_parameters()}
         found[way] = {
             "asked": asked,
+            "given": sorted(names.get(p, "?") for p in given),
             "losses": losses,
             "gradients": [{names.get(p, "?"): grad for p, grad in step.items()} for step in seen],
             "weights": {name: p.detach() for p, name in names.items()},
@@ -288,17 +296,23 @@ def check_weights(run: Run) -> None:
         for way in WAYS:
             right = layout.held(layout.trained[way][-1].weights, rank)
             _compare(run, found[way]["weights"], right, f"the weight with {way} {where}", rank)
+            what = f"the list of parameters that the optimizer of {way} has {where}"
+            run.equal(found[way]["given"], sorted(right), what, rank=rank)
 
 
 @check("this rank's gradients are reduced over dp once per step", points=1, code="B")
-@diagnosis("2(N-1)/N·S on the axis dp, S the bytes of this rank's gradients")
+@diagnosis(
+    "2(N-1)/N·S on the axis dp, S the bytes of this rank's gradients; no gradients elsewhere"
+)
 def check_bytes(run: Run) -> None:
-    """B: from the ledger; a few numbers may travel there, too."""
-    layout = Layout(run, LAYOUTS[1])
-    result = _train(run, layout)
-    cause = "one all-reduce of each gradient per step, after all micro-batches"
-    size = sum(grad.nbytes for grad in layout.first.values())
-    steps, ring = sum(STEPS.values()), 2 * (layout.dp - 1)
-    for rank, sent in enumerate(result.timeline.sent(None, "dp")):
-        what = f"bytes on the axis dp in {steps} steps ({layout.words})"
-        run.at_most(sent, steps * (ring * size // layout.dp + 500), what, rank=rank, cause=cause)
+    """B: from the ledger; a few numbers may travel, too."""
+    steps = sum(STEPS.values())
+    for sizes in LAYOUTS:
+        layout = Layout(run, sizes)
+        for rank, ledger in enumerate(_train(run, layout).timeline.ledgers):
+            pp, tp = ledger.sent(None, "pp"), ledger.sent(None, "tp")
+            sent = {"pp": pp, "tp": tp, "dp": ledger.sent() - pp - tp}  # however groups are named
+            for axis, most in layout.sent(rank).items():
+                what = f"bytes on the axis {axis} in {steps} steps ({layout.words})"
+                most, cause = steps * (most + NUMBERS[axis]), CAUSES[axis == "dp"]
+                run.at_most(sent[axis], most, what, rank=rank, cause=cause)

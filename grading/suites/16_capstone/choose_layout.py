@@ -68,17 +68,27 @@ def _case(
 
 
 def _cases(run: Run) -> list[Case]:
-    """Powers of two, and not; with and without experts; one node, and one rank."""
+    """Powers of two, and not; with and without experts; one node, one rank, one sequence.
+
+    In the last three there are fewer sequences than ranks, one micro-batch is best, tp reaches
+    beyond a node or divides the heads and not what else it cuts.
+    """
+    odd_ffn, odd_vocabulary = 4 * run.number(40, 400) + 2, 16 * run.number(375, 3750) + 8
     return [
         _case(run, 32, 8, 64, [], room=0.06, layers=24, heads=16, kv_heads=4),
         _case(run, 64, 8, 256, [16, 2], room=0.3, layers=16, heads=16, kv_heads=8),
         _case(run, 16, 4, 512, [8, 2], room=0.1, layers=8, heads=8, kv_heads=8, sequence=64),
         _case(run, 36, 6, 144, [12, 3], room=0.1, layers=18, heads=12, kv_heads=6),
         _case(run, 24, 8, 96, [], room=0.5, layers=12, heads=24, kv_heads=3),
-        _case(run, 8, 8, 16, [], room=0.05, layers=4, heads=8, kv_heads=2),
+        _case(run, 32, 8, 1, [], room=0.5, layers=32, heads=8, kv_heads=1),
         _case(run, 1, 8, 8, [4, 1], room=0.5, layers=2, heads=2, kv_heads=2),
         _case(run, 32, 8, 4096, [], room=0.3, layers=32, heads=8, kv_heads=8, sequence=32),
-    ]
+        _case(run, 24, 4, 12, [24, 2], room=0.05, layers=24, heads=8, kv_heads=4, ffn=odd_ffn,
+              sequence=1024),
+        _case(run, 96, 4, 4, [12, 3], room=0.2, layers=6, heads=32, kv_heads=16,
+              vocabulary=odd_vocabulary, sequence=256),
+        _case(run, 128, 1, 12, [24, 2], room=0.05, layers=8, heads=32, kv_heads=16, sequence=64),
+    ]  # fmt: skip
 
 
 def _large(run: Run) -> list[Case]:

@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import threading
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -47,7 +48,7 @@ EXERCISE = Exercise(
     ),
 )
 
-STEPS, INTERVAL, KEEP, MICRO, ROWS, LR, SEED = 8, 2, 2, 2, 7, 0.01, 5
+STEPS, MICRO, ROWS, LR, SEED = 8, 2, 7, 0.01, 5
 FOLDER = "checkpoints"
 AGAIN = "the job begins again: nothing is loaded, or the position in the data is not"
 OTHERS = "saved at other steps than multiples of the interval"
@@ -55,6 +56,17 @@ MESHES = {"dp": 2}, {"ep": 3}, {"pp": 2}  # meshes that a job is on, one after t
 SIZE: dict[str, Any] = {"layers": 2, "hidden": 8, "heads": 2, "kv_heads": 1, "ffn": 5,
                         "sequence": 4, "tied": False}  # fmt: skip
 MOE: dict[str, Any] = {"experts": 3, "top_k": 2, "balance": 0.1, "z": 0.01, "bias_rate": 0.01}
+
+
+class Saves(NamedTuple):
+    """What `survive` is told about checkpoints."""
+
+    interval: int
+    keep: int
+
+    def due(self, begin: int = 0) -> list[int]:
+        """The steps after which one is saved, beginning after so many."""
+        return [step for step in range(begin + 1, STEPS + 1) if step % self.interval == 0]
 
 
 # --- what runs on the ranks ----------------------------------------------------------------------
@@ -70,6 +82,7 @@ def drive(
     tokens: torch.Tensor,
     dies: tuple[str, int] | None,
     steps: int,
+    saves: dict[str, int],
     least: int = 0,
 ) -> dict[str, Any]:
     """Starts the job once, in the folder that all runs of a check share.
@@ -82,6 +95,7 @@ def drive(
         tokens: the text.
         dies: this rank, in a `step` or a `save`, and after how many steps; None if not.
         steps: of the whole training.
+        saves: `interval` and `keep`.
         least: the step from which it goes on, if all is well.
     """
     seen: list[list[Any]] = []
@@ -100,7 +114,7 @@ def drive(
     config = ModelConfig(**SIZE, vocabulary=vocabulary, moe=MoEConfig(**MOE))
     job = learner.make_job(group, sizes, config, tokens, ROWS)
     with suppress(TooEarly):
-        learner.survive(job, group, Path(FOLDER), watch, steps=steps, interval=INTERVAL, keep=KEEP)
+        learner.survive(job, group, Path(FOLDER), watch, steps=steps, **saves)
     for thread in threading.enumerate():
         if thread.name.startswith("checkpoint"):
             thread.join(5)  # a saver's, which ends when the saver is gone
@@ -161,7 +175,14 @@ def _windows(tokens: torch.Tensor, step: int) -> torch.Tensor:
 
 
 def start(
-    run: Run, case: Case, sizes: dict[str, int], when: str, at: int = 0, died: int = 0
+    run: Run,
+    case: Case,
+    sizes: dict[str, int],
+    when: str,
+    saves: Saves,
+    at: int = 0,
+    died: int = 0,
+    found: Sequence[int] = (),
 ) -> Any:
     """Runs the job to its end, and compares.
 
@@ -170,25 +191,29 @@ def start(
         case: its numbers.
         sizes: of the mesh.
         when: for messages.
+        saves: how often it saves.
         at: the newest complete checkpoint.
         died: after how many steps the run before was killed.
+        found: all complete checkpoints.
     """
     world = next(iter(sizes.values()), 1)
-    inputs = {**case.given, "sizes": sizes, "dies": None, "least": at}
+    inputs = {**case.given, "sizes": sizes, "dies": None, "least": at, "saves": saves._asdict()}
     result = run(drive, inputs, world=world, folder=run.folder, wall=40.0)
-    for rank, found in enumerate(result.outputs):
-        _went_on(run, case, found["seen"], rank, f"{when}, on {sizes or 'one rank'}", at, died)
+    when = f"{when}, on {sizes or 'one rank'}"
+    for rank, each in enumerate(result.outputs):
+        if died and each["seen"]:
+            lost = died - each["seen"][0][0]
+            what = f"the work lost by a kill after {died} steps {when}, in steps,"
+            run.at_most(lost, saves.interval, what, rank=rank, cause=AGAIN)
+        _went_on(run, case, each["seen"], rank, when, at)
+    for each in run.each(result.outputs):
+        _same_folder(run, each["folders"], saves, when, at, found)
     return result
 
 
-def _went_on(
-    run: Run, case: Case, seen: list[Any], rank: int, when: str, at: int, died: int
-) -> None:
+def _went_on(run: Run, case: Case, seen: list[Any], rank: int, when: str, at: int) -> None:
     """The steps made, their windows and their losses."""
     numbers, right = [step[0] for step in seen], list(range(at, STEPS))
-    if died and numbers:
-        what = f"the work lost by a kill after {died} steps {when}, in steps,"
-        run.at_most(died - numbers[0], INTERVAL, what, rank=rank, cause=AGAIN)
     likely = {
         "as many steps as in a whole training are made again: `steps` counts those of earlier "
         "processes": list(range(at, at + STEPS)),
@@ -202,13 +227,36 @@ def _went_on(
     run.close([step[2] for step in seen], case.losses[at:], what, rank=rank)
 
 
-def kill(run: Run, case: Case, sizes: dict[str, int], rank: int, dies: tuple[str, int]) -> None:
+def _same_folder(
+    run: Run, folders: list[list[int]], saves: Saves, when: str, at: int, found: Sequence[int]
+) -> None:
+    """The complete checkpoints at the end: the newest of those found and those saved."""
+    (interval, keep), due = saves, saves.due(at)
+    there = [*found, *due]
+    one = "one is kept: keep the newest `keep`" if any(folders[:-1]) else "saved only at the end"
+    likely = {
+        "the interval was counted from the step at which this process began":
+            [*found, *range(at + interval, STEPS + 1, interval)][-keep:],
+        "all are kept, or all of earlier processes: keep the newest `keep` in the folder": there,
+        OTHERS: [*there, STEPS][-keep:],
+        "saved after every step": list(range(STEPS - keep + 1, STEPS + 1)),
+        "never saved": list(found),
+        "the last save is not complete: wait for it": there[:-1][-keep:],
+        "the checkpoints are one step off: a step that is made counts":
+            [step - 1 for step in due[-keep:]],
+        one: [STEPS],
+    }  # fmt: skip
+    what = f"the list of complete checkpoints at the end {when}"
+    run.equal(folders[-1], there[-keep:], what, likely=likely)
+
+
+def kill(
+    run: Run, case: Case, sizes: dict[str, int], rank: int, dies: tuple[str, int], saves: Saves
+) -> None:
     """Runs the job until a rank is killed."""
     world = next(iter(sizes.values()))
-    inputs = [
-        {**case.given, "sizes": sizes, "dies": dies if index == rank else None}
-        for index in range(world)
-    ]
+    given = {**case.given, "sizes": sizes, "saves": saves._asdict()}
+    inputs = [{**given, "dies": dies if index == rank else None} for index in range(world)]
     result = run.attempt(drive, inputs, world=world, folder=run.folder, wall=40.0)
     if result.fault is None:
         run.fail(
@@ -216,7 +264,7 @@ def kill(run: Run, case: Case, sizes: dict[str, int], rank: int, dies: tuple[str
             rank=rank,
             expected=f"a {dies[0]} after {dies[1]} steps",
             measured="none",
-            cause=f"a save is due at each multiple of {INTERVAL}",
+            cause=f"a save is due at each multiple of {saves.interval}",
         )
     if result.fault.kind != "killed" or rank not in result.fault.ranks:
         raise RunFault(result.fault, result.printed)
@@ -231,30 +279,15 @@ def kill(run: Run, case: Case, sizes: dict[str, int], rank: int, dies: tuple[str
 @diagnosis("a save at each multiple of the interval; keep=keep")
 def check_alone(run: Run) -> None:
     """E: and at no time more checkpoints than `keep`, or other ones than are due."""
-    case = case_of(run)
-    due = [step for step in range(1, STEPS + 1) if step % INTERVAL == 0]
-    for found in run.each(start(run, case, MESHES[0], "without a kill").outputs):
-        before = any(found["folders"][:-1])
-        one = "one is kept: keep the newest `keep`" if before else "saved only at the end"
-        likely = {
-            "all are kept: keep the newest `keep`": due,
-            "saved after every step": list(range(STEPS - KEEP + 1, STEPS + 1)),
-            "never saved": [],
-            "the last save is not complete: wait for it": due[:-1][-KEEP:],
-            "the checkpoints are one step off: a step that is made counts": [
-                step - 1 for step in due[-KEEP:]
-            ],
-            one: [STEPS],
-        }
-        what = "the list of complete checkpoints at the end"
-        run.equal(found["folders"][-1], due[-KEEP:], what, likely=likely)
+    saves = Saves(2, 2)
+    for found in run.each(start(run, case_of(run), MESHES[0], "without a kill", saves).outputs):
         for step, names in enumerate(found["folders"][:-1]):
             # A new one may be there for a moment before the oldest goes, but not for two steps.
             fewest = min(len(names), len(found["folders"][step + 1]))
             what = f"the number of checkpoints kept after step {step}"
-            run.at_most(fewest, KEEP, what, cause="each save removes old ones: keep=keep")
+            run.at_most(fewest, saves.keep, what, cause="each save removes old ones: keep=keep")
             run.true(
-                set(names) <= set(due),
+                set(names) <= set(saves.due()),
                 f"a checkpoint of step {max(names, default=0)}",
                 cause=OTHERS,
             )
@@ -267,10 +300,10 @@ def check_alone(run: Run) -> None:
 )
 @diagnosis("resume_training before the loop, with the sampler in parts")
 def check_killed(run: Run) -> None:
-    """E: two ranks of dp, then three of ep."""
-    case = case_of(run)
-    kill(run, case, MESHES[0], 1, ("step", 5))
-    start(run, case, MESHES[1], "after a kill in a step", at=4, died=5)
+    """E: two ranks of dp, then three of ep; one checkpoint is kept."""
+    case, saves = case_of(run), Saves(3, 1)
+    kill(run, case, MESHES[0], 1, ("step", 5), saves)
+    start(run, case, MESHES[1], "after a kill in a step", saves, at=3, died=5, found=[3])
 
 
 @check(
@@ -280,10 +313,10 @@ def check_killed(run: Run) -> None:
 )
 @diagnosis("only complete checkpoints count")
 def check_torn(run: Run) -> None:
-    """E: three ranks of ep, then a pipeline of two."""
-    case = case_of(run)
-    kill(run, case, MESHES[1], 1, ("save", 6))
-    start(run, case, MESHES[2], "after a kill in a save", at=4, died=6)
+    """E: three ranks of ep, then a pipeline of two; three checkpoints are kept."""
+    case, saves = case_of(run), Saves(2, 3)
+    kill(run, case, MESHES[1], 1, ("save", 6), saves)
+    start(run, case, MESHES[2], "after a kill in a save", saves, at=4, died=6, found=[2, 4])
 
 
 @check(
@@ -293,9 +326,11 @@ def check_torn(run: Run) -> None:
 )
 @diagnosis("`steps` counts those of earlier processes")
 def check_ended(run: Run) -> None:
-    """E: a shorter training, whose last step is not saved, the rest on one rank, then nothing."""
-    case = case_of(run)
-    given = {**case.given, "steps": 5, "sizes": MESHES[2], "dies": None}
-    run(drive, given, world=2, folder=run.folder, wall=40.0)
-    start(run, case, {}, "after other ranks' 5 steps", at=4)
-    start(run, case, {}, "after the end", at=STEPS)
+    """E: a shorter training, its last step not saved; the rest, saved more seldom; nothing."""
+    case, seldom = case_of(run), Saves(4, 2)
+    given = {**case.given, "steps": 4, "sizes": MESHES[2], "dies": None}
+    run(
+        drive, {**given, "saves": {"interval": 3, "keep": 2}}, world=2, folder=run.folder, wall=40.0
+    )
+    start(run, case, {}, "after other ranks' 4 steps", seldom, at=3, found=[3])
+    start(run, case, {}, "after the end", seldom, at=STEPS, found=[4, 8])
