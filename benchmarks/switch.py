@@ -19,7 +19,7 @@ import torch
 from benchmarks.row import Row
 from course_lib.comm import Group, all_reduce, exchange
 from course_lib.grade.judge.bench import Bench
-from course_lib.grade.judge.trial import Limits, Subject
+from course_lib.grade.judge.terms import Limits, Subject
 from course_lib.ranks import ForkServer, run_on_ranks
 
 SIZES = {128: 300, 64 << 10: 300, 1 << 20: 60, 16 << 20: 10}  # bytes to how often it is called

@@ -9,7 +9,7 @@ import torch
 
 from course_lib.grade.checks import CheckFailed
 from course_lib.grade.judge.bench import Bench
-from course_lib.grade.judge.trial import Subject
+from course_lib.grade.judge.terms import Subject
 from course_lib.grade.suite.run import Run
 from course_lib.ranks import ForkServer
 from grading.references.recompute.block_runs import runs_agree

@@ -11,7 +11,8 @@ from typing import Any
 from course_lib.grade.faults import EXPENSIVE, Fault, RunFault
 from course_lib.grade.judge import driver
 from course_lib.grade.judge.audit import audited
-from course_lib.grade.judge.trial import Limits, Subject, Trial
+from course_lib.grade.judge.terms import Limits, Subject
+from course_lib.grade.judge.trial import Trial
 from course_lib.grade.rank import payload
 from course_lib.ranks.start.forkserver import ForkServer
 from course_lib.ranks.system.scratch import working_folder

@@ -12,7 +12,7 @@ import torch
 from course_lib.grade.checks import CheckFailed
 from course_lib.grade.faults import RunFault
 from course_lib.grade.judge.bench import Bench, Result
-from course_lib.grade.judge.trial import Limits
+from course_lib.grade.judge.terms import Limits
 from course_lib.grade.suite import places
 from course_lib.grade.suite.compare import alike, compare, describe, other_type
 from course_lib.grade.suite.traffic import Traffic

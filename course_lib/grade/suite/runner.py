@@ -14,7 +14,8 @@ import pytest
 from course_lib.grade.checks import CheckFailed
 from course_lib.grade.faults import LOAD, RunFault
 from course_lib.grade.judge.bench import Bench
-from course_lib.grade.judge.trial import RankLost, Subject
+from course_lib.grade.judge.terms import Subject
+from course_lib.grade.judge.trial import RankLost
 from course_lib.grade.suite.run import Run
 from course_lib.ranks.start.channel import Channel
 from course_lib.ranks.start.forkserver import ForkServer, ServerDied

@@ -24,7 +24,7 @@ import psutil
 import pytest
 
 from course_lib.grade.judge.bench import Bench, Result
-from course_lib.grade.judge.trial import Limits, Subject
+from course_lib.grade.judge.terms import Limits, Subject
 from course_lib.ranks import ForkServer
 from course_lib.ranks.system.wall import lacks
 from tests.grade.wall import attack
