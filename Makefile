@@ -17,8 +17,7 @@ NBVAL := --nbval --nbval-cell-timeout=300 --nbval-sanitize-with tests/nbval_sani
 lab: .venv/ready  ## open the course in JupyterLab
 	$(BIN)/jupyter lab $(AS_ROOT) notebooks/00_ranks_and_the_ledger.ipynb
 
-test: lint  ## what a newcomer and CI run: unit and nbval at once, so that no processor waits
-	$(PYTEST) $(NBVAL) $(BESIDE) tests $(NOTEBOOKS)
+test: lint unit nbval  ## what a newcomer and CI run
 
 test-all: lint nbval  ## every night: wrong answers, right ones under ten seeds, kills, fuzz
 	COURSE_FUZZ=300 $(PYTEST) $(BESIDE) -m "not alone" tests

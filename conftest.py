@@ -21,29 +21,15 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 os.environ["COURSE_LIVE"] = "0"
 
 
-KERNELS = pytest.StashKey[dict[str, str]]()  # what notebooks' kernels have in their environment
-
-
 def pytest_configure(config: pytest.Config) -> None:
     """Notebooks under test grade fresh starters: a reader's answers and progress stay unread."""
     if not config.getoption("nbval", False):
         return
-    if "COURSE_ROOT" not in os.environ:  # else it was set by the process that has started this one
+    os.environ["COURSE_RECORDED"] = "1"  # a busy machine changes no order of times
+    if "COURSE_ROOT" not in os.environ:
         folder = tempfile.TemporaryDirectory(prefix="course-untouched-")
         config.add_cleanup(folder.cleanup)
         os.environ["COURSE_ROOT"] = str(untouched_course(HERE, Path(folder.name)))
-    # A busy machine changes no order of times that is recorded.
-    config.stash[KERNELS] = {"COURSE_ROOT": os.environ["COURSE_ROOT"], "COURSE_RECORDED": "1"}
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_runtest_setup(item: pytest.Item) -> None:
-    """A notebook's first cell starts its kernel; tests in Python beside it have none of this."""
-    for name, value in item.config.stash.get(KERNELS, {}).items():
-        if item.path.suffix == ".ipynb":
-            os.environ[name] = value
-        else:
-            os.environ.pop(name, None)
 
 
 @pytest.fixture(scope="session")
