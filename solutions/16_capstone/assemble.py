@@ -22,7 +22,8 @@ What is measured, on hidden layouts
 - Bytes that a `Trainer` refers to after a step: at most its part of the weights, and its share of
   AdamW's state, which is divided among the ranks that have the same weight and different rows.
 - A new `Trainer` that has loaded an older one's state takes the next steps as one process would.
-  The state is no larger than the bytes above, and does not change while the old `Trainer` goes on.
+  The state consists of tensors, numbers and names, is no larger than the bytes above, and does not
+  change while the old `Trainer` goes on.
 """
 
 from collections.abc import Mapping
