@@ -87,8 +87,8 @@ class Trial:
             for rank in range(len(inputs)):
                 view = self._fork(rank, len(inputs), listener)
                 data, raw = payload.pack(inputs[rank])
-                sent = {**job, "inputs": data, "source": self._subject.source}
-                sent["folder"] = self._place()
+                own = {"inputs": data, "folder": self._place()}
+                sent = {**job, **own, "source": self._subject.source}
                 with suppress(ChannelClosed):
                     view.channel.send(sent, raw)
                 self.ranks.append(view)

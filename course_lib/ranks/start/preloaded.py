@@ -230,7 +230,6 @@ def preload() -> None:
     torch.set_num_threads(1)
     gc.collect()
     gc.freeze()  # a rank's collector would touch, and so copy, every page of what is shared
-    use_huge_pages()
 
 
 def load(module: str) -> None:
@@ -292,6 +291,7 @@ def main() -> None:
     forks = sys.argv[2] == "fork"
     if forks:
         preload()
+        use_huge_pages()
     _serve(owner, None if forks else Spares())
     sweep(parent)  # an owner that was killed has left its folders
     os._exit(0)  # nothing to tidy up, and torch's own tidying takes a second

@@ -18,10 +18,12 @@ def use_huge_pages() -> None:
     that writes gets a copy of 4 KiB as before. Older kernels refuse, and elsewhere there is no list
     of what a process has mapped: it stays as it is, which is only slower.
     """
-    for line in Path("/proc/self/maps").read_text().splitlines() if LINUX else ():
+    if not LINUX:
+        return
+    madvise = ctypes.CDLL(None).madvise
+    for line in Path("/proc/self/maps").read_text().splitlines():
         place, rights, _, _, inode, *name = line.split(maxsplit=5)
         own = inode == "0" and (not name or name[0].startswith(("[heap]", "[anon")))
         if own and rights == "rw-p":
             start, end = (int(address, 16) for address in place.split("-"))
-            madvise = ctypes.CDLL(None).madvise
             madvise(ctypes.c_void_p(start), ctypes.c_size_t(end - start), MADV_COLLAPSE)

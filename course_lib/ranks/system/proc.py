@@ -105,7 +105,7 @@ class Proc:
     def bytes_read(self) -> int:
         """Also what came out of the cache, and what is no file."""
         with suppress(OSError):
-            return int(Path("/proc/self/io").read_text().split()[1])
+            return int(_table(Path("/proc/self/io"))["rchar"])
         return 0
 
 
