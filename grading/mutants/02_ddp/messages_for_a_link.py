@@ -31,6 +31,11 @@ WRONG = [
 -    return best
 +    return (message for message in best)
 '''),
+    Wrong("no_seed", ["two ranks that get the same case have different plans"], '''
+-    return best
++    import random
++    return random.sample(best, len(best))
+'''),
     Wrong("layers_from_one", ["there is no layer"], '''
 -    return best
 +    return [[(layer + 1, size) for layer, size in message] for message in best]
