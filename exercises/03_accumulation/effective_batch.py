@@ -64,7 +64,8 @@ def update_seconds(
         sample_seconds: seconds for forward and backward of one sample.
         overhead: seconds that each micro-batch costs besides.
         bandwidth: bytes per second that a rank can send.
-        no_sync: True if gradients are synchronised only once per update.
+        no_sync: whether gradients are synchronised only once per update, as they are if nothing
+            is said.
     """
     raise NotImplementedError("effective_batch: the time")
 

@@ -6,9 +6,10 @@ gradients can add up on each rank, and their sum is averaged once.
 
 Write two things:
 
-1. `no_sync()`, a context manager: while it is active, `synchronises` is False. Afterwards it has
-   the value that it had before, even if an exception was raised inside, and even if `no_sync()` was
-   used inside another `no_sync()`.
+1. `no_sync()`, a context manager, called anew for each `with`: inside, `synchronises` is False.
+   Afterwards it has the value that it had before, even if `no_sync()` was used inside another
+   `no_sync()`, and even if an exception was raised inside, which goes on. The gradients are left
+   alone: the next backward that synchronises averages all that has added up in them.
 2. `train_epoch`, a training loop that uses it. Each update takes k micro-batches; if fewer are left
    at the end of the epoch, they make an update as well. The loss of an update is the mean over its
    micro-batches (all of one size). The loop zeroes the gradients at the beginning of an update, and

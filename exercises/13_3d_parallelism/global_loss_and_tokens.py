@@ -22,8 +22,8 @@ Rules
   index on pp: a V-shaped schedule has the first and the last stage on index 0.
 - Numbers of tokens are exact: a batch may have more than the 16,777,216 up to which float32 can
   count. Sum losses in float64, whatever their dtype.
-- Only sums are sent. A rank passes at most 32 bytes in all to its collectives (for example two of 8
-  bytes), and nothing is sent between ranks that differ in tp.
+- A rank passes at most 32 bytes in all to its collectives (for example two sums of 8 bytes), and
+  nothing is sent between ranks that differ in tp.
 - Do not change the arguments.
 
 You may use all of `course_lib.comm`. `mesh["dp"]` is this rank's group along one axis, and

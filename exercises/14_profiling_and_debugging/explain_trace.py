@@ -23,7 +23,8 @@ beginning to the last end on any rank, and has this length for all ranks.
 Rules:
 
 - `covered(intervals)`: the seconds in which at least one of them goes on. They may come in any
-  order, overlap, touch, lie inside each other, or be none.
+  order, overlap, touch, lie inside each other, or be none; and they may come from an iterator,
+  which can be gone through only once.
 - `shares`: of each rank, the seconds of the step in which it computed (`compute`); communicated and
   did not compute (`exposed`); communicated and computed (`hidden`: it is part of `compute`, and
   such communication is free); copied, and neither computed nor communicated (`copy`); did none of
@@ -39,6 +40,7 @@ Rules:
   moment counts once, also if it waits in two calls for the same rank. The straggler is the rank for
   which the others lost most, all of them together; None if they lost less than a microsecond. No
   collective here ends on any rank before the last rank has begun it. Ties do not occur.
+- Lists that are given stay as they are.
 
 Plain Python. `course_lib.trace` answers the same questions, so use nothing of it except `Stretch`.
 

@@ -23,6 +23,19 @@ WRONG = [
 -    return best
 +    return [[(layer, size / 2) for layer, size in message for _ in range(2)] for message in best]
 '''),
+    Wrong("bytes_first", ["there is no layer", "as (layer, bytes)"], '''
+-    return best
++    return [[(size, layer) for layer, size in message] for message in best]
+'''),
+    Wrong("generator", ["not a list of messages"], '''
+-    return best
++    return (message for message in best)
+'''),
+    Wrong("no_seed", ["two ranks that get the same case have different plans"], '''
+-    return best
++    import random
++    return random.sample(best, len(best))
+'''),
     Wrong("layers_from_one", ["there is no layer"], '''
 -    return best
 +    return [[(layer + 1, size) for layer, size in message] for message in best]

@@ -61,6 +61,10 @@ WRONG = [
 -    for k in range(1, mine + 1):
 +    for k in range(1, mine):
 '''),
+    Wrong("without_by_default", ["if no_sync is not given, it is True"], '''
+-    no_sync: bool = True,
++    no_sync: bool = False,
+'''),
     Wrong("synchronises_k_times", ["with no_sync there is one synchronisation"], '''
 -    return computing + (1 if no_sync else k) * sent / bandwidth
 +    return computing + k * sent / bandwidth

@@ -140,6 +140,11 @@ WRONG = [
 -            self.synchronises = before
 +            self.synchronises = not self.synchronises
 '''),
+    Wrong("zeroes_at_the_end_of_the_block", ["only the last micro-batch counts"], '''
+             self.synchronises = before
++            for parameter in self._trained:
++                parameter.grad = None
+'''),
     Wrong("zeroes_every_micro_batch", ["only the last micro-batch counts"], '''
 -        optimizer.zero_grad()
 @@

@@ -54,6 +54,17 @@ WRONG = [
 ]
 
 RIGHT = [
+    Right("mixed", "whole backwards and halves, the last micro-batch first, in tuples", '''
+def schedule_under_memory(forward, input, weight, message, limits, micro_batches):
+    plan = []
+    for rank in range(len(forward)):
+        line = ()
+        for micro in reversed(range(micro_batches)):
+            whole = (micro + rank) % 2
+            line += tuple(f"{rank}{letter}{micro}" for letter in ("FB" if whole else "FIW"))
+        plan.append(line)
+    return tuple(plan)
+'''),
     Right("trivial", "1F1B, with as many forwards ahead as the limits allow", '''
 def schedule_under_memory(forward, input, weight, message, limits, micro_batches):
     lines, warm = [], micro_batches

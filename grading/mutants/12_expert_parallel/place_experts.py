@@ -23,10 +23,20 @@ WRONG = [
 -    counts = [sum(expert in mine for mine in held) for expert in range(len(loads[0]))]
 +    counts = [sum(e in mine for mine in held) or 1 for e in range(len(loads[0]))]
 '''),
-    Wrong("one_list_for_each_expert", ["not a list of experts for each GPU"], '''
+    Wrong("one_list_for_each_expert", ["the number of lists, one for each GPU"], '''
 -    return _improved(_packed(total, _copies(total, gpus, slots), gpus, slots), loads)
 +    held = _improved(_packed(total, _copies(total, gpus, slots), gpus, slots), loads)
 +    return [[g for g in range(gpus) if e in held[g]] for e in range(len(total))]
+'''),
+    Wrong("empty_lists_left_out", ["the number of lists, one for each GPU"], '''
+-    return _improved(_packed(total, _copies(total, gpus, slots), gpus, slots), loads)
++    packed = [[*range(gpu * slots, (gpu + 1) * slots)] for gpu in range(gpus)]
++    packed = [[expert for expert in mine if expert < len(total)] for mine in packed]
++    return [mine for mine in packed if mine]
+'''),
+    Wrong("sets", ["not a list of experts for each GPU"], '''
+-    return _improved(_packed(total, _copies(total, gpus, slots), gpus, slots), loads)
++    return [set(mine) for mine in _packed(total, _copies(total, gpus, slots), gpus, slots)]
 '''),
     Wrong("counted_from_one", ["there is no expert"], '''
 -    return _improved(_packed(total, _copies(total, gpus, slots), gpus, slots), loads)
@@ -40,6 +50,14 @@ RIGHT = [
 def place_experts(loads, gpus, slots):
     experts, slots = len(loads[0]), min(slots, len(loads[0]))
     return [[(gpu * slots + place) % experts for place in range(slots)] for gpu in range(gpus)]
+'''),
+    Right("full_first", "no copies, tuples, some of them empty", '''
+from itertools import islice
+
+
+def place_experts(loads, gpus, slots):
+    rest = iter(range(len(loads[0])))
+    return tuple(tuple(islice(rest, slots)) for _ in range(gpus))
 '''),
     Right("no_copies", "each expert once, the heaviest first to the emptiest GPU", '''
 def place_experts(loads, gpus, slots):

@@ -117,6 +117,21 @@ WRONG = [
 -        lost[late] += covered(intervals + work) - covered(work)
 +        lost[late] += len(intervals) * (late == rank)
 '''),
+    Wrong("goes_through_them_twice", ["an iterator can be gone through only once"], '''
+     total, until = 0.0, float("-inf")
++    if not any(True for _ in intervals):
++        return 0.0
+'''),
+    Wrong("intervals_sorted_in_place", ["a list that was given has changed"], '''
+     total, until = 0.0, float("-inf")
+-    for begin, end in sorted(intervals):
++    intervals.sort()
++    for begin, end in intervals:
+'''),
+    Wrong("trace_sorted_in_place", ["a list that was given has changed"], '''
+     calls: dict[tuple[tuple[int, ...], int], list[Stretch]] = {}
++    trace.sort(key=lambda s: s.begin)
+'''),
     Wrong("lengths_subtracted", ["lengths are subtracted"], '''
 -            exposed=either - compute,
 +            exposed=max(0.0, communication - compute),

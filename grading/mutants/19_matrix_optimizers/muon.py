@@ -60,6 +60,10 @@ WRONG = [
 -            inside = parameter.dim() == 2 and id(parameter) not in outside
 +            inside = parameter.dim() <= 2 and id(parameter) not in outside
 '''),
+    Wrong("numbers_too", ["a single number is not a matrix"], '''
+-            inside = parameter.dim() == 2 and id(parameter) not in outside
++            inside = parameter.dim() in (0, 2) and id(parameter) not in outside
+'''),
     Wrong("frozen_too", ["frozen"], '''
 -        if parameter.requires_grad:
 +        if parameter is not None:

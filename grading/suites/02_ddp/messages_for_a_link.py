@@ -70,10 +70,13 @@ def _check_messages(run: Run, case: Case, messages: Any) -> None:
         measured=describe(messages),
     )
     sent: Counter[int] = Counter()
+    last = len(case.sizes) - 1
     for number, message in enumerate(messages):
         run.true(bool(message), f"message {number} is empty")
         for layer, size in message:
-            run.true(layer in range(len(case.sizes)), f"there is no layer {layer}")
+            piece = f"the piece ({layer}, {size}), as (layer, bytes)"
+            what = f"there is no layer {layer}"
+            run.true(0 <= layer <= last, what, expected=f"0 to {last}", measured=piece)
             run.true(size >= 1, f"message {number} has a piece of {size} bytes")
             sent[layer] += size
     for layer, size in enumerate(case.sizes):

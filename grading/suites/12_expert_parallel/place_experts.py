@@ -57,11 +57,12 @@ def _check_placement(run: Run, case: Case, held: Any) -> None:
     """That the placement is valid."""
     loads, gpus, slots = case
     run.true(
-        plans.is_whole(held, 2) and len(held) == gpus,
+        plans.is_whole(held, 2),
         "this is not a list of experts for each GPU",
         expected=f"{gpus} lists of whole numbers",
         measured=describe(held),
     )
+    run.equal(len(held), gpus, "the number of lists, one for each GPU,")
     experts = range(len(loads[0]))
     for gpu, mine in enumerate(held):
         run.at_most(len(mine), slots, f"the number of experts on GPU {gpu}")

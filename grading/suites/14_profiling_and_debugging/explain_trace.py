@@ -52,25 +52,29 @@ EXERCISE = Exercise(
 
 
 # --- what runs on the ranks ----------------------------------------------------------------------
-def drive_covered(learner: Any, group: Any, cases: list[Spans]) -> list[Any]:
-    """The seconds that each list of intervals covers."""
-    return [learner.covered(list(case)) for case in cases]
+def drive_covered(learner: Any, group: Any, cases: list[Spans], once: bool) -> dict[str, Any]:
+    """The seconds that each list of intervals covers; `once`: each comes as an iterator."""
+    given = [list(case) for case in cases]
+    seconds = [learner.covered(iter(case) if once else case) for case in given]
+    return {"answers": seconds, "kept": given == cases}
 
 
-def drive(learner: Any, group: Any, cases: list[tuple[Any, ...]], what: str) -> list[Any]:
+def drive(learner: Any, group: Any, cases: list[tuple[Any, ...]], what: str) -> dict[str, Any]:
     """One function of the learner, for every trace."""
-    found = []
+    found, kept = [], True
     for rows, ranks, job in cases:
-        trace, numbers = [Stretch(*row) for row in rows], list(ranks)
+        stretches = [Stretch(*row) for row in rows]
+        trace, numbers = [*stretches], [*ranks]
         more = (learner.Job(*job),) if what in ("utilisation", "explain_trace") else ()
         answer = getattr(learner, what)(trace, numbers, *more)
+        kept = kept and (trace, numbers) == (stretches, ranks)
         if what == "shares" and isinstance(answer, dict):
             answer = {
                 rank: list(share) if isinstance(share, learner.Shares) else repr(share)
                 for rank, share in answer.items()
             }
         found.append(answer)
-    return found
+    return {"answers": found, "kept": kept}
 
 
 def drive_real(learner: Any, group: Any, late: int) -> None:
@@ -106,7 +110,15 @@ def _work(times: int = 3) -> None:
 def _ask(run: Run, cases: list[Given], what: str) -> list[Any]:
     """What the learner says of every trace."""
     given = [[case.rows, case.ranks, list(case.job)] for case in cases]
-    return list(run(drive, {"cases": given, "what": what}).outputs[0])
+    return _answers(run, drive, {"cases": given, "what": what})
+
+
+def _answers(run: Run, drive: Any, inputs: dict[str, Any]) -> list[Any]:
+    """What a driver's calls returned; none of them may have changed a list."""
+    found = run(drive, inputs).outputs[0]
+    cause = "the caller still needs it in its order: sort with `sorted`"
+    run.true(found["kept"], "a list that was given has changed", cause=cause)
+    return list(found["answers"])
 
 
 def _words(case: Given) -> str:
@@ -199,12 +211,12 @@ def _check_straggler(run: Run, cases: list[Given], found: list[Any]) -> None:
 @check("seconds that intervals cover", points=3, code="E")
 @diagnosis("go through them by their beginnings, keeping how far they cover")
 def check_covered(run: Run) -> None:
-    """E: none, one, inside each other, touching, with gaps, in any order, before 0 too."""
+    """E: any order, inside each other, touching, gaps, none, before 0 too; as an iterator."""
     cases: list[Spans] = [[], [(3.0, 5.0)], [(3.0, 5.0), (3.0, 5.0)], [(3.0, 9.0), (4.0, 5.0)],
                           [(5.0, 6.0), (3.0, 5.0)], [(-9.0, -7.0), (-8.0, -2.0)],
                           [(0.0, 8.0), (1.0, 2.0), (3.0, 4.0), (6.0, 9.0)]]  # fmt: skip
     cases += [spans(case, rank, "compute", "copy") for case in traces(run) for rank in case.ranks]
-    found = run(drive_covered, {"cases": cases}).outputs[0]
+    found = _answers(run, drive_covered, {"cases": cases, "once": False})
     texts = [", ".join(f"({begin:g}, {end:g})" for begin, end in case[:4]) for case in cases]
     what = [
         f"covered([{text}{', ...' * (len(case) > 4)}])"
@@ -220,7 +232,12 @@ def check_covered(run: Run) -> None:
         }
         for case in cases
     ]
-    _numbers(run, what, found, [length(case) for case in cases], wrong)
+    right = [length(case) for case in cases]
+    _numbers(run, what, found, right, wrong)
+    found = _answers(run, drive_covered, {"cases": cases, "once": True})
+    again = "an iterator can be gone through only once: make a list of it first"
+    what = [f"{text}, the list as an iterator," for text in what]
+    _numbers(run, what, found, right, [{again: value} for value in found])  # lists were right
 
 
 def _unsorted(case: Spans) -> float:

@@ -44,7 +44,7 @@ class Positions(nn.Embedding):
 
 
 class Tower(nn.Module):
-    """Two blocks between an embedding and an output layer; vectors, a convolution, tied weights.
+    """Two blocks between an embedding and an output layer; 0 to 3 dimensions, tied weights.
 
     Args:
         tied: whether the output layer has the embedding's weight.
@@ -58,6 +58,7 @@ class Tower(nn.Module):
         self.first = nn.Linear(6, 9)
         self.norm = nn.LayerNorm(9)
         self.patches = nn.Conv1d(2, 3, 4)
+        self.scales = nn.ParameterList([torch.ones(())])
         self.second = nn.Linear(9, 6, bias=False)
         self.twin = nn.Linear(9, 6, bias=False)
         self.frozen = nn.Linear(6, 6)
@@ -186,9 +187,10 @@ def _case(run: Run) -> tuple[list[torch.Tensor], list[Row], list[dict[str, Any]]
 @check("matrices inside the network, and everything else", points=4, code="E")
 @diagnosis("two dimensions are not enough: it also matters where the parameter is used")
 def check_parameters(run: Run) -> None:
-    """E: embeddings, an output layer, norms, a convolution, shared and frozen weights."""
+    """E: embeddings, an output layer, norms, a scalar, a convolution, shared and frozen weights."""
     inside = ["first.weight", "second.weight"]
-    vectors = ["first.bias", "norm.weight", "norm.bias", "patches.weight", "patches.bias"]
+    vectors = ["first.bias", "norm.weight", "norm.bias"]
+    vectors += ["patches.weight", "patches.bias", "scales.0"]
     for tied in (False, True):
         matrices, rest = run(drive_parameters, {"tied": tied, "ends": True}).outputs[0]
         for name in matrices:
@@ -196,6 +198,7 @@ def check_parameters(run: Run) -> None:
                 "tokens.weight": "an embedding's rows belong to tokens",
                 "reader.weight": "it is tied to places, and an embedding's rows belong to tokens",
                 "output.0.weight": "the output layer is one of `ends`",
+                "scales.0": "a single number is not a matrix",
                 "patches.weight": "a tensor of three dimensions is not a matrix",
             }.get(name, "it is frozen" if "frozen" in name else "it is a vector")
             run.true(name in inside, f"Muon was given {name}", cause=cause)
