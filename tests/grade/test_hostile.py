@@ -115,6 +115,11 @@ HOSTILE: dict[str, tuple[str, str, tuple[str, ...]]] = {
             "line 5: recv(tensor, 1, group)",
         ),
     ),
+    "too large a result": (
+        answer("return torch.zeros(36_000_000)", "import torch"),
+        "failed",
+        ("every rank: ValueError: too much to send back: 137 MiB of tensors",),
+    ),
     "other dtypes": (
         answer(
             "all_reduce(torch.ones(3).to(torch.float32 if group.index else torch.int64), group)",

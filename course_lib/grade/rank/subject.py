@@ -180,6 +180,8 @@ class Rank:
             "threads": left,
             "tampering": self._tampering(),
         }
+        if len(raw) > payload.MOST_RAW:
+            raise ValueError(f"too much to send back: {len(raw) >> 20} MiB of tensors")
         if len(json.dumps(message)) > payload.LONGEST_TEXT:
             calls = len(self.ledger.events)
             raise ValueError(f"too much to send back: numbers that are no tensor, or {calls} calls")
