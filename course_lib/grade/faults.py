@@ -22,6 +22,7 @@ KINDS = {
     "exception": "exception",
     "exit": "the process was ended",
     "killed": "the process was killed",
+    "stopped": "the process was stopped",
     "cpu": "infinite loop, or far too slow",
     "wall": "no answer in time",
     "deadlock": "deadlock",

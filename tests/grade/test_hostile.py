@@ -91,7 +91,15 @@ HOSTILE: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "stopped": (
         answer("os.kill(os.getpid(), signal.SIGSTOP)", "import os, signal"),
         "failed",
-        ("gave no answer in 6 s",),
+        ("the process was stopped", "ranks 0 and 1 were stopped by a signal (SIGSTOP)"),
+    ),
+    "stopped on one rank": (
+        answer(
+            "if group.index == 1:\n    os.kill(os.getpid(), signal.SIGSTOP)\nbarrier(group)",
+            "import os, signal\nfrom course_lib.comm import barrier",
+        ),
+        "failed",
+        ("rank 1 was stopped by a signal (SIGSTOP) and did not go on",),
     ),
     "deadlock": (
         answer(
@@ -106,6 +114,11 @@ HOSTILE: dict[str, tuple[str, str, tuple[str, ...]]] = {
             "rank 1 waits in all_reduce",
             "line 5: recv(tensor, 1, group)",
         ),
+    ),
+    "too large a result": (
+        answer("return torch.zeros(36_000_000)", "import torch"),
+        "failed",
+        ("every rank: ValueError: too much to send back: 137 MiB of tensors",),
     ),
     "other dtypes": (
         answer(

@@ -18,7 +18,7 @@ from course_lib.ranks.start.forkserver import ForkServer
 from course_lib.ranks.system.scratch import working_folder
 from course_lib.trace import Ledger, Timeline
 
-KEPT = 1 << 28  # bytes of a result that is kept for the same question; larger ones are rare
+KEPT = 1 << 26  # bytes of a result that is kept for the same question; larger ones are rare
 PATIENCE = 2  # runs that may use up their whole budget before the rest is not run
 
 

@@ -6,12 +6,13 @@ import json
 import socket
 from typing import Any
 
-from course_lib.grade.rank.payload import LONGEST_TEXT
+from course_lib.grade.rank.payload import LONGEST_TEXT, MOST_RAW
 from course_lib.ranks.start.channel import HEADER, Channel
 
-MOST = 1 << 29  # bytes of all messages of a run
 GROWS = 20  # bytes of memory for a byte of JSON, at most
-MOST_TEXT = LONGEST_TEXT + (1 << 23)  # of their JSON: one answer, and where the rank is at times
+# Of a rank's messages in a run: bytes of JSON, one answer and where it is at times; and all bytes.
+MOST_TEXT = LONGEST_TEXT + (1 << 23)
+MOST = MOST_RAW + MOST_TEXT
 
 
 class Garbled(ValueError):

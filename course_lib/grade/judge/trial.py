@@ -28,6 +28,7 @@ from course_lib.ranks.start.forkserver import MEET_WITHIN, ForkServer
 RANK = "course_lib.grade.rank.subject:main"  # what runs as a rank
 LOOK = 0.25  # seconds between two looks
 ANSWER = 2.0  # seconds that ranks that are stuck get to say where
+HALTED = 3  # looks in a row at which a rank is stopped: a whole machine may pause for a moment
 GRACE = 0.25  # seconds that the other ranks get to say what happened to them
 
 
@@ -59,6 +60,7 @@ class Trial:
         self._selector = selectors.DefaultSelector()
         self.switch: JudgesSwitch | None = None
         self._looks = Looks()
+        self._halted = 0  # looks in a row at which a rank was stopped
 
     def run(
         self, drive: str, modules: list[dict[str, Any]], inputs: list[dict[str, Any]]
@@ -246,6 +248,10 @@ class Trial:
                 return verdict.of_flood(view, self._limits.output)
             if (threads := view.threads()) > self._limits.threads:
                 return verdict.of_threads(view, threads, self._limits.threads)
+        halted = [view for view in self.ranks if view.halted()]
+        self._halted = self._halted + 1 if halted else 0
+        if self._halted >= HALTED:
+            return verdict.of_stopped(halted)
         written = max(
             bytes_below(self._folder, self._limits.disk), sum(view.written() for view in self.ranks)
         )

@@ -169,6 +169,20 @@ def of_threads(view: RankView, found: int, limit: int) -> Fault:
     )
 
 
+def of_stopped(halted: Sequence[RankView]) -> Fault:
+    """Ranks that SIGSTOP keeps from running."""
+    ranks = tuple(view.index for view in halted)
+    verb = "was" if len(ranks) == 1 else "were"
+    return Fault(
+        "stopped",
+        f"{autopsy.names(ranks)} {verb} stopped by a signal (SIGSTOP) and did not go on",
+        ranks,
+        int(halted[0].look.get("line") or 0),
+        tuple(_last_seen(view.index, view.look) for view in halted),
+        "a process that stops itself is woken by nobody: wait for the other ranks by a call",
+    )
+
+
 def of_flood(view: RankView, limit: int) -> Fault:
     """A rank that prints without end."""
     line = int(view.look.get("line") or 0)

@@ -120,6 +120,10 @@ class RankView:
         """Whether its program runs, or waits for a processor, as far as the system and it tell."""
         return self.moves or PROCESSES.is_runnable(self.child.pid)
 
+    def halted(self) -> bool:
+        """Whether a signal has stopped it, and nothing has sent it on."""
+        return self.state == "running" and PROCESSES.is_stopped(self.child.pid)
+
     def grown(self) -> tuple[int, int]:
         """Bytes that the learner's code has asked for and not given back, and those in memory."""
         if not self.ready:

@@ -10,7 +10,8 @@ import torch
 
 from course_lib.comm.switch.frames import DTYPES
 
-LONGEST_TEXT = 1 << 25  # bytes of JSON in a message: who reads it makes twenty times as much of it
+LONGEST_TEXT = 1 << 23  # bytes of JSON in a message: who reads it makes twenty times as much of it
+MOST_RAW = 1 << 27  # other bytes in one: twenty times what a right answer of the course brings back
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from course_lib.grade.catalog import Entry
 from course_lib.grade.faults import Fault
 from course_lib.grade.grader import Grader
 from course_lib.grade.report import Card, legible
-from course_lib.grade.teach.handed_in import NotTaken, Submission
+from course_lib.grade.teach.handed_in import NotTaken, Read, Submission
 from course_lib.grade.teach.imported import Imported
 from course_lib.grade.teach.marks import Marks, Student, suite_digest
 from course_lib.ranks.system.scratch import scratch_folder
@@ -76,22 +76,23 @@ def _grade_student(
 ) -> bool:
     """Adds the cards of one student; False if somebody interrupted."""
     before = marks.before(student)
-    for entry in chosen:
-        card, known = _card(judge, submission, entry, student.seed, before.get(entry.name))
-        student.cards.append(card)
-        marks.keep(student)
-        say(student.name, card, known)
-        if card.interrupted:
-            return False
+    with submission.opened() as read:
+        for entry in chosen:
+            card, known = _card(judge, read, entry, student.seed, before.get(entry.name))
+            student.cards.append(card)
+            marks.keep(student)
+            say(student.name, card, known)
+            if card.interrupted:
+                return False
     return True
 
 
 def _card(
-    judge: Grader, submission: Submission, entry: Entry, seed: int, old: dict[str, Any] | None
+    judge: Grader, read: Read, entry: Entry, seed: int, old: dict[str, Any] | None
 ) -> tuple[Card, bool]:
     """The card of one exercise, and whether it was known from an earlier run."""
     try:
-        data = submission.read(entry)
+        data = read(entry)
     except NotTaken as error:
         return _without_file(entry, seed, "refused_file", str(error)), False
     if data is None:

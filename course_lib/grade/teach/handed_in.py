@@ -12,8 +12,10 @@ import io
 import os
 import stat
 import zipfile
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path, PurePosixPath
 
 from course_lib.grade.catalog import Entry
@@ -26,6 +28,7 @@ LARGEST_LIST = 1 << 23  # bytes of a zip file's list of files: read whole, it gr
 LARGEST = 1 << 20  # bytes; the longest solution of the course has a hundredth of it
 # `zipfile` unpacks other forms without a limit: a megabyte of bzip2 may hold 20 GB.
 PACKED = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+Read = Callable[[Entry], bytes | None]  # the file of an exercise
 TABLES = ("marks.csv", "look_at.csv")  # they lie beside the students' folders of results
 
 
@@ -45,26 +48,43 @@ class Submission:
     student: str
     path: Path
 
-    def read(self, entry: Entry) -> bytes | None:
-        """The student's file of an exercise; None if there is none.
+    @contextmanager
+    def opened(self) -> Iterator[Read]:
+        """Opens it once, for the files of all exercises.
 
-        Raises:
-            NotTaken: it is a link, a folder, too large, or in a damaged zip file.
+        Yields:
+            What reads the student's file of an exercise; None if there is none. It raises
+            `NotTaken` if the file is a link, a folder, too large, or in a damaged zip file.
         """
+        with ExitStack() as stack:
+            found: Read | Exception
+            try:
+                found = self._open(stack)
+            except Exception as error:
+                found = error
+
+            def read(entry: Entry) -> bytes | None:
+                try:
+                    if isinstance(found, Exception):
+                        raise found
+                    return found(entry)
+                except NotTaken:
+                    raise
+                except Exception as error:  # zipfile and zlib have many ways to say "damaged"
+                    raise NotTaken(f"{self.path.name} cannot be read: {error}") from None
+
+            yield read
+
+    def _open(self, stack: ExitStack) -> Read:
         if self.path.is_symlink():
             raise NotTaken("what was handed in is a link")
-        try:
-            if self.path.is_dir():
-                return _from_folder(self.path, entry)
-            with _opened(self.path) as file:
-                if os.fstat(file.fileno()).st_size > LARGEST_ZIP:
-                    raise NotTaken(f"{self.path.name} is larger than {LARGEST_ZIP >> 20} MiB")
-                with zipfile.ZipFile(_InPieces(file.raw)) as archive:
-                    return _from_zip(archive, entry)
-        except NotTaken:
-            raise
-        except Exception as error:  # zipfile and zlib have many ways to say "damaged"
-            raise NotTaken(f"{self.path.name} cannot be read: {error}") from None
+        if self.path.is_dir():
+            return partial(_from_folder, self.path)
+        file = stack.enter_context(_opened(self.path))
+        if os.fstat(file.fileno()).st_size > LARGEST_ZIP:
+            raise NotTaken(f"{self.path.name} is larger than {LARGEST_ZIP >> 20} MiB")
+        archive = stack.enter_context(zipfile.ZipFile(_InPieces(file.raw)))
+        return partial(_from_zip, archive, set(archive.namelist()))
 
 
 def submissions(folder: Path) -> list[Submission]:
@@ -175,8 +195,7 @@ class _InPieces(io.BufferedReader):
         return super().read(size)
 
 
-def _from_zip(archive: zipfile.ZipFile, entry: Entry) -> bytes | None:
-    names = set(archive.namelist())
+def _from_zip(archive: zipfile.ZipFile, names: set[str], entry: Entry) -> bytes | None:
     tops = sorted({name.partition("/")[0] for name in names if "/" in name})
     for place in _places(entry, tops):
         if str(place) in names:

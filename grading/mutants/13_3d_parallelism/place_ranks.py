@@ -25,6 +25,14 @@ WRONG = [
 -    home, lots = [*home], random.Random(0)
 +    home, lots = [*home], random.SystemRandom()
 '''),
+    Wrong("seeded_by_a_text", ["two ranks that get the same case", "nor by `hash` of a text"], '''
+-    home, lots = [*home], random.Random(0)
++    home, lots = [*home], random.Random(hash("place_ranks"))
+'''),
+    Wrong("seeded_by_an_address", ["two ranks that get the same case", "nor by `hash` of a text"], '''
+-    home, lots = [*home], random.Random(0)
++    home, lots = [*home], random.Random(id(_exchanged))
+'''),
     Wrong("seeded_once", ["keep nothing between calls"], '''
 -    home, lots = [*home], random.Random(0)
 +    home, lots = [*home], LOTS

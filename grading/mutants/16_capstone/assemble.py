@@ -163,6 +163,10 @@ WRONG = [
 +        held = self.held.state_dict()
 +        return deepcopy({"held": held, "spare": deepcopy(held), "optimizers": optimizers})
 '''),
+    Wrong("tied_whatever_the_model_says", ["the norm of step 0"], '''
+-        pair = tied_pair(schedule, pp) if model.config.tied else None
++        pair = tied_pair(schedule, pp)
+'''),
     Wrong("tied_counts_twice", ["the tied embedding counts twice"], '''
 -            copies[end.weight] *= 2
 '''),

@@ -56,7 +56,8 @@ def ask(run: Run, drive: Driver, cases: Sequence[Any]) -> list[Any]:
             expected=describe(mine),
             measured=describe(other),
             cause="ranks agree without a message if each computes the same: give a random "
-            "generator a seed in each call, look at no clock, and keep nothing between calls",
+            "generator a seed in each call (neither by `id` nor by `hash` of a text, which each "
+            "process has its own of), look at no clock, and keep nothing between calls",
         )
     plans: list[Any] = both[0]
     return plans

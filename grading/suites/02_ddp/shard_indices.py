@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -51,8 +51,6 @@ Case = tuple[int, int, int, int, bool]  # n, world, epoch, seed, drop_last
 def drive(learner: Any, group: Any, cases: list[Case]) -> dict[str, Any]:
     """Asks for the shares of the ranks that this one answers for."""
     shares = []
-    if not hasattr(learner, "hash"):
-        learner.hash = _salted(group.index)
     states = torch.random.get_rng_state(), random.getstate()
     for n, world, epoch, seed, drop_last in cases:
         mine = range(group.index, world, group.size)
@@ -60,11 +58,6 @@ def drive(learner: Any, group: Any, cases: list[Case]) -> dict[str, Any]:
         shares.append(answers)
     same = torch.equal(states[0], torch.random.get_rng_state()) and states[1] == random.getstate()
     return {"shares": shares, "same": same}
-
-
-def _salted(rank: int) -> Callable[[Any], int]:
-    """`hash` as it is where every rank is a process of its own: texts hash differently in each."""
-    return lambda thing: hash((rank, thing) if "'" in repr(thing) else thing)
 
 
 def drive_steps(learner: Any, group: Any, n: int) -> dict[str, Any]:

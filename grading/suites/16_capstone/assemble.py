@@ -53,11 +53,12 @@ EXERCISE = Exercise(
     ),
 )
 
-# Sizes of pp, dp, ep and tp, and whether the embedding is tied: a seed draws one of these pairs.
+# Sizes of pp, dp, ep and tp, and whether the embedding is tied: a seed draws one of these lines.
+# Each has every axis with 1 place and with 2, ep with dp and with tp, pp with rows and with tp, and
+# a pipeline whose embedding is tied, and one whose is not.
 LAYOUTS = (
-    (((1, 2, 2, 1), True), ((2, 1, 2, 2), True)),
-    (((2, 1, 1, 2), False), ((2, 2, 2, 1), True)),
-    (((2, 1, 2, 1), True), ((1, 2, 2, 2), True)),
+    (((1, 2, 2, 1), True), ((2, 1, 2, 2), True), ((2, 2, 1, 1), False)),
+    (((2, 1, 2, 1), True), ((1, 2, 2, 2), True), ((2, 1, 1, 2), False)),
 )
 SLACK = 1024  # bytes, of buffers and numbers
 WAITS = "All ranks of a group take part in each of its calls, those without losses with 0."
@@ -141,7 +142,7 @@ def _outputs(run: Run, case: Case, driver: Any) -> list[dict[str, Any]]:
 
 
 def _each(run: Run, driver: Any = drive) -> Iterator[tuple[Case, int, dict[str, Any], str]]:
-    """Every rank of both layouts, its reports looked at."""
+    """Every rank of all layouts, its reports looked at."""
     for case in _cases(run):
         for rank, found in enumerate(run.each(_outputs(run, case, driver))):
             where = case.grid.where(rank)

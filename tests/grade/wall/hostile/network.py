@@ -59,6 +59,10 @@ CASES = {
             try: s = socket.socket(fileno=fd)
             except OSError: continue
             socket.send_fds(s, [b'x'], [0])""",
+    "an open file that is on its way to itself": """
+        import socket
+        (there, here), file = socket.socketpair(), open('f', 'w')
+        socket.send_fds(there, [b'x'], [file.fileno()]); return 'LOOT'""",
     "a message queue of the machine": """
         import ctypes
         return 'LOOT' if ctypes.CDLL(None).syscall(68, 4711, 0o1600) >= 0 else ''""",
