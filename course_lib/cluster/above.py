@@ -20,7 +20,8 @@ import torch
 import torch.nn.functional as F
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
-from course_lib.cluster.dataless import CPU, META, Dataless, on_device, refuse_values, tensors_in
+from course_lib.cluster.dataless import CPU, Dataless, refuse_values
+from course_lib.cluster.operations import META, on_device, tensors_in
 from course_lib.trace import Refusal
 
 # Functions that use the generator which all ranks of a process would share.

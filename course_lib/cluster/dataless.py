@@ -2,7 +2,7 @@
 
 Notebook: 13 The mesh (a cluster in the cell).
 Source: PyTorch's meta device and FakeTensorMode, on which torchtitan estimates a step's memory.
-Costs about 15 microseconds an operation: what comes out of an operation on these shapes is looked
+Costs about 10 microseconds an operation: what comes out of an operation on these shapes is looked
 up after the first time.
 The production version (FakeTensorMode) also pretends that tensors are on a device.
 
@@ -15,17 +15,28 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from enum import Enum
-from functools import cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map_only
 
+from course_lib.cluster.operations import (
+    DRAWS,
+    META,
+    Form,
+    Known,
+    draws,
+    empty,
+    form_of,
+    key_of,
+    known_form,
+    name_of,
+    on_device,
+    tensors_in,
+)
 from course_lib.trace import Refusal
 
-META = torch.device("meta")
 CPU = torch.device("cpu")
 # What a program can only do with values.
 ASKS = (
@@ -34,43 +45,26 @@ ASKS = (
 )  # fmt: skip
 SAID = {"_local_scalar_dense": "one number, as .item(), float() and if take it"}
 TOPK = torch.ops.aten.topk.default
-DRAWS = (torch.ops.aten.normal_.default, torch.ops.aten.uniform_.default)
 FLAGS = (torch.bool, torch.uint8)
-Watch = Callable[[Any, Any, Any], None]
-
-
-LISTS = (list, tuple)
-
-
-class Form(NamedTuple):
-    """What comes out of an operation that makes one new tensor."""
-
-    size: torch.Size
-    stride: tuple[int, ...]
-    dtype: torch.dtype
-
-
-class Known(Enum):
-    """What comes out of an operation that makes none."""
-
-    IN_PLACE = "out comes its first argument, with other values"
-    VIEW = "out comes a view of what went in: nothing is written"
+Price = Callable[[Any, Any, Any], float]
+Watch = Callable[[Any, float, Any], None]
 
 
 class Dataless(TorchDispatchMode):
     """Runs operations on shapes alone, in the block.
 
     Args:
-        watch: gets each operation, what went in and what came out, but for views; None as the
+        price: seconds of an operation, from what goes in and what comes out: from the forms alone.
+        watch: gets each operation, its seconds and what came out, but for views; None as the
             operation where the host does it, on numbers that are known.
         load: for a choice among so many, how often each is chosen, in proportion; without one for
             their number, all equally often.
     """
 
-    def __init__(self, watch: Watch, load: Sequence[float] = ()) -> None:
+    def __init__(self, price: Price, watch: Watch, load: Sequence[float] = ()) -> None:
         super().__init__()
-        self._watch, self._load = watch, load
-        self._forms: dict[Any, Form | Known] = {}
+        self._price, self._watch, self._load = price, watch, load
+        self._found: dict[Any, tuple[Form | Known, float]] = {}  # with what it takes
         self._random = torch.default_generator.get_state()
 
     @classmethod
@@ -82,42 +76,46 @@ class Dataless(TorchDispatchMode):
         self, func: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         """One operation."""
-        options = dict(kwargs or {})
-        tensors = tensors_in((args, *options.values()))
+        options = kwargs or {}
+        tensors = tensors_in(args)
+        if options:
+            tensors += tensors_in(options.values())
         if not tensors and not any(each.name == "device" for each in func._schema.arguments):
             return func(*args, **options)
         if not tensors:
             return self._made(func, args, options)
-        if not any(tensor.is_meta for tensor in tensors):
+        without = [tensor.is_meta for tensor in tensors]
+        if not any(without):
             return self._known(func, args, options)
-        if func in DRAWS and args[0].is_meta:  # torch would ask its compiler what a draw does
-            self._watch(func, args, args[0])
-            return args[0]
-        if func is TOPK:
-            return self._chosen(args, options)
-        _refuse_values(func, args, tensors)
-        return self._computed(func, args, on_device(META, options), tensors)
+        if not all(without):
+            _refuse_values(func, args, tensors)  # before those that have some look as if not
+            args, options = _without_data(func, args, options)
+        return self._computed(func, args, options, tensors)
 
-    def _made(self, func: Any, args: Any, options: dict[str, Any]) -> Any:
+    def _made(self, func: Any, args: Any, options: Mapping[str, Any]) -> Any:
         """A new tensor of nothing: of floats without data, of integers with."""
         there = on_device(META, {"device": META, **options})
-        key = _key(func, args, there)
-        form = self._forms.get(key)
-        result = _empty(form) if isinstance(form, Form) else func(*args, **there)
-        if not (result.is_floating_point() or result.is_complex()):
-            return self._known(func, args, options)
-        if key is not None:
-            self._forms[key] = Form(result.shape, result.stride(), result.dtype)
-        self._watch(func, (), result)
+        key = key_of(func, args, there)
+        form, seconds = self._found.get(key, (None, 0.0))
+        if isinstance(form, Form):
+            result = empty(form)
+        else:
+            result = func(*args, **there)
+            if not (result.is_floating_point() or result.is_complex()):
+                return self._known(func, args, options)
+            seconds = self._price(func, (), result)
+            if key is not None:
+                self._found[key] = form_of(result), seconds
+        self._watch(func, seconds, result)
         return result
 
-    def _chosen(self, args: Any, options: dict[str, Any]) -> Any:
+    def _chosen(self, args: Any, options: Mapping[str, Any]) -> Any:
         """The largest of values that nobody knows: which they are follows the expected load.
 
         No row chooses one twice, unless an expert is to have more choices than there are rows.
         """
         values, indices = TOPK(*args, **options)
-        self._watch(TOPK, args, (values, indices))
+        self._watch(TOPK, self._price(TOPK, args, (values, indices)), (values, indices))
         dim = args[2] if len(args) > 2 else -1
         rows = indices.transpose(dim, -1)
         count = args[0].shape[dim]
@@ -129,12 +127,12 @@ class Dataless(TorchDispatchMode):
         dealt = line.view(rows.shape[-1], -1).T.reshape(rows.shape)
         return values, dealt.transpose(dim, -1)
 
-    def _known(self, func: Any, args: Any, options: dict[str, Any]) -> Any:
+    def _known(self, func: Any, args: Any, options: Mapping[str, Any]) -> Any:
         """An operation on numbers that are known; the host does it."""
-        with self.own_draws() if _draws(func) else nullcontext():
+        with self.own_draws() if draws(func) else nullcontext():
             result = func(*args, **on_device(CPU, options))
         if isinstance(result, torch.Tensor):
-            self._watch(None, (), result)
+            self._watch(None, 0.0, result)
         return result
 
     @contextmanager
@@ -149,65 +147,39 @@ class Dataless(TorchDispatchMode):
             torch.default_generator.set_state(others)
 
     def _computed(
-        self, func: Any, args: Any, options: dict[str, Any], tensors: list[torch.Tensor]
+        self, func: Any, args: Any, options: Mapping[str, Any], tensors: list[torch.Tensor]
     ) -> Any:
-        if not all(tensor.is_meta for tensor in tensors):
-            args, options = _without_data(func, args, options)
-        key = _key(func, args, options)
-        known = self._forms.get(key)
-        if known is Known.VIEW:
-            return func(*args, **options)
+        """An operation on tensors without data; what it does is asked once for each form."""
+        key = key_of(func, args, options)
+        known, seconds = self._found.get(key, (None, 0.0))
         if known is None:
-            result = func(*args, **options)
-            known = _found(func, args, tensors, result)
-            if key is not None and known is not None:
-                self._forms[key] = known
-        else:
-            result = _empty(known) if isinstance(known, Form) else args[0]
-        if known is not Known.VIEW:
-            self._watch(func, args, result)
+            return self._asked(func, args, options, tensors, key)
+        if known is Known.VIEW:
+            return func(*args, **on_device(META, options))
+        result = empty(known) if isinstance(known, Form) else args[0]
+        self._watch(func, seconds, result)
         return result
 
-
-def _found(func: Any, args: Any, tensors: list[torch.Tensor], result: Any) -> Form | Known | None:
-    """What an operation did; None where it cannot be looked up the next time."""
-    if args and result is args[0]:
-        return Known.IN_PLACE
-    if not isinstance(result, torch.Tensor):
-        return None
-    if result.untyped_storage()._cdata not in {t.untyped_storage()._cdata for t in tensors}:
-        return Form(result.shape, result.stride(), result.dtype)
-    return None if func._schema.is_mutable else Known.VIEW
-
-
-@cache
-def _draws(func: Any) -> bool:
-    """Whether an operation draws random numbers; to look among its tags takes microseconds."""
-    return torch.Tag.nondeterministic_seeded in func.tags
-
-
-@cache
-def _changes_values_alone(func: Any) -> bool:
-    """Whether an operation in place leaves its tensor's shape and memory, whatever they are."""
-    return torch.Tag.pointwise in func.tags and name_of(func).endswith("_")
-
-
-@cache
-def name_of(func: Any) -> str:
-    """An operation's name, as `mul_`."""
-    name: str = func._schema.name
-    return name.partition("::")[2]
-
-
-def tensors_in(values: Any) -> list[torch.Tensor]:
-    """The tensors among an operation's arguments, also those in lists."""
-    found: list[torch.Tensor] = []
-    for value in values:
-        if isinstance(value, torch.Tensor):
-            found.append(value)
-        elif isinstance(value, LISTS):
-            found += tensors_in(value)
-    return found
+    def _asked(
+        self,
+        func: Any,
+        args: Any,
+        options: Mapping[str, Any],
+        tensors: list[torch.Tensor],
+        key: Any,
+    ) -> Any:
+        if func is TOPK:
+            return self._chosen(args, options)
+        _refuse_values(func, args, tensors)
+        # For a draw torch would ask its compiler what that does: seconds, to import it.
+        result = args[0] if func in DRAWS else func(*args, **on_device(META, options))
+        known = known_form(func, args, tensors, result)
+        seconds = 0.0 if known is Known.VIEW else self._price(func, args, result)
+        if key is not None and known is not None:
+            self._found[key] = known, seconds
+        if known is not Known.VIEW:
+            self._watch(func, seconds, result)
+        return result
 
 
 def without_data(tree: Any) -> Any:
@@ -215,14 +187,6 @@ def without_data(tree: Any) -> Any:
     return tree_map_only(
         torch.Tensor, lambda t: t.to(META) if t.is_floating_point() or t.is_complex() else t, tree
     )
-
-
-def on_device(device: torch.device, options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of an operation there; nothing is drawn where there is no data."""
-    if not options:
-        return {}
-    changed = {"device": device} | ({"generator": None} if device == META else {})
-    return {k: v if v is None else changed.get(k, v) for k, v in options.items()}
 
 
 def _without_data(func: Any, args: Any, options: Any) -> tuple[Any, Any]:
@@ -243,30 +207,6 @@ def _numbers(indices: Any) -> Any:
         flags = isinstance(index, torch.Tensor) and index.dtype in FLAGS
         found += index.nonzero(as_tuple=True) if flags and not index.is_meta else [index]
     return found
-
-
-def _key(func: Any, args: Any, options: Any) -> Any:
-    """What decides the form of the result; None where that cannot be looked up."""
-    if func._schema.is_mutable and not _changes_values_alone(func):
-        return None
-    try:
-        key = (func, *map(_part, args), *((k, _part(v)) for k, v in options.items()))
-        hash(key)
-    except TypeError:
-        return None
-    return key
-
-
-def _part(value: Any) -> Any:
-    if isinstance(value, torch.Tensor):
-        return (value.shape, value.stride(), value.dtype)
-    if isinstance(value, LISTS):
-        return tuple(map(_part, value))
-    return (type(value), value)
-
-
-def _empty(form: Form) -> torch.Tensor:
-    return torch.empty_strided(form.size, form.stride, dtype=form.dtype, device=META)
 
 
 def refuse_values(what: str, tensor: torch.Tensor) -> None:

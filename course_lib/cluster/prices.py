@@ -12,11 +12,12 @@ memory, code that is written out makes one for each of its operations.
 from __future__ import annotations
 
 import math
+from functools import cache
 from typing import Any
 
 import torch
 
-from course_lib.cluster.dataless import name_of, tensors_in
+from course_lib.cluster.operations import name_of, tensors_in
 from course_lib.plan.inputs.calibration import FITTED, STREAMING, Fitted
 from course_lib.plan.inputs.hardware import Cluster
 from course_lib.plan.time.block import Product
@@ -30,6 +31,7 @@ BACKWARD = 2.5  # of attention's forward: five products for two
 FREE = ("empty", "empty_like", "new_empty", "empty_strided", "new_empty_strided", "detach")
 
 
+@cache
 def is_product(func: Any) -> bool:
     """Whether an operation is a matrix product."""
     return func is not None and name_of(func).removesuffix("_") in PRODUCTS

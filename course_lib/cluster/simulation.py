@@ -18,10 +18,11 @@ from typing import Any
 import torch
 
 from course_lib.cluster.above import above_operations
-from course_lib.cluster.dataless import META, Dataless, without_data
+from course_lib.cluster.dataless import Dataless, without_data
 from course_lib.cluster.engine import Deadlocked, Engine, Failed, Rank
 from course_lib.cluster.fold import Fold
 from course_lib.cluster.memory import Memory, OutOfMemory, in_words, watched
+from course_lib.cluster.operations import META
 from course_lib.cluster.prices import Prices, is_product
 from course_lib.cluster.wires import Wires
 from course_lib.comm import Group
@@ -112,7 +113,7 @@ def simulate(
         group = Group(
             range(world_size), rank.number, "world", ledgers[rank.number], transport, META
         )
-        with Dataless(_booked(rank, memory, prices), load):
+        with Dataless(prices.seconds, _booked(rank, memory), load):
             return program(group, *without_data(copy.deepcopy(args)))
 
     def current() -> Memory | None:
@@ -146,11 +147,11 @@ def _older_objects_apart() -> Iterator[None]:
             gc.unfreeze()
 
 
-def _booked(rank: Rank, memory: Memory, prices: Prices) -> Callable[[Any, Any, Any], None]:
+def _booked(rank: Rank, memory: Memory) -> Callable[[Any, float, Any], None]:
     """What is done with each operation: it takes time, and what it makes takes memory."""
 
-    def watch(func: Any, args: Any, result: Any) -> None:
-        rank.now += 0.0 if func is None else prices.seconds(func, args, result)
+    def watch(func: Any, seconds: float, result: Any) -> None:
+        rank.now += seconds
         if is_product(func):
             memory.begin()
         for tensor in result if isinstance(result, list | tuple) else (result,):
