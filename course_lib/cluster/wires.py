@@ -51,6 +51,7 @@ class Wires:
         self._factors: list[float] | None = None
         self._number = count()
         self._priced: dict[tuple[str, tuple[int, ...], float], Transfer] = {}
+        self._crowded: dict[tuple[int, ...], list[float]] = {}
 
     def price(
         self, op: str, ranks: Sequence[int], payload: float, copies: Sequence[Sequence[int]] = ()
@@ -90,7 +91,11 @@ class Wires:
         if not self._later and not self._flowing:
             return False
         if self._factors is None:
-            self._factors = crowding([flow.transfer for flow in self._flowing], self.cluster)
+            running = [flow.transfer for flow in self._flowing]
+            key = tuple(map(id, running))  # of transfers that are all kept in `_priced`
+            if key not in self._crowded:
+                self._crowded[key] = crowding(running, self.cluster)
+            self._factors = self._crowded[key]
         ends = [self.now + f.left * k for f, k in zip(self._flowing, self._factors, strict=True)]
         until = min([*ends, *(at for at, _, _ in self._later[:1])])
         self._flow_until(max(until, self.now), ends)
