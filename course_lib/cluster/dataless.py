@@ -152,31 +152,23 @@ class Dataless(TorchDispatchMode):
         """An operation on tensors without data; what it does is asked once for each form."""
         key = key_of(func, args, options)
         known, seconds = self._found.get(key, (None, 0.0))
-        if known is None:
-            return self._asked(func, args, options, tensors, key)
-        if known is Known.VIEW:
-            return func(*args, **on_device(META, options))
-        result = empty(known) if isinstance(known, Form) else args[0]
-        self._watch(func, seconds, result)
-        return result
-
-    def _asked(
-        self,
-        func: Any,
-        args: Any,
-        options: Mapping[str, Any],
-        tensors: list[torch.Tensor],
-        key: Any,
-    ) -> Any:
-        if func is TOPK:
+        if isinstance(known, Form):
+            result = empty(known)
+        elif known is Known.IN_PLACE:
+            result = args[0]
+        elif known is Known.VIEW:
+            result = func(*args, **on_device(META, options))
+        elif func is TOPK:
             return self._chosen(args, options)
-        _refuse_values(func, args, tensors)
-        # For a draw torch would ask its compiler what that does: seconds, to import it.
-        result = args[0] if func in DRAWS else func(*args, **on_device(META, options))
-        known = known_form(func, args, tensors, result)
-        seconds = 0.0 if known is Known.VIEW else self._price(func, args, result)
-        if key is not None and known is not None:
-            self._found[key] = known, seconds
+        else:
+            _refuse_values(func, args, tensors)
+            # For a draw torch would ask its compiler what that does: seconds, to import it.
+            result = args[0] if func in DRAWS else func(*args, **on_device(META, options))
+            known = known_form(func, args, tensors, result)
+            if known is not Known.VIEW:
+                seconds = self._price(func, args, result)
+            if key is not None and known is not None:
+                self._found[key] = known, seconds
         if known is not Known.VIEW:
             self._watch(func, seconds, result)
         return result

@@ -48,7 +48,6 @@ class Wires:
         self.cluster, self.fold, self.now = cluster, fold, 0.0
         self._later: list[tuple[float, int, _Flow]] = []
         self._flowing: list[_Flow] = []
-        self._factors: list[float] | None = None
         self._number = count()
         self._priced: dict[tuple[str, tuple[int, ...], float], Transfer] = {}
         self._crowded: dict[tuple[int, ...], list[float]] = {}
@@ -90,28 +89,29 @@ class Wires:
         """Goes on to the next end of a transfer, or of a latency; False if nothing is under way."""
         if not self._later and not self._flowing:
             return False
-        if self._factors is None:
-            running = [flow.transfer for flow in self._flowing]
-            key = tuple(map(id, running))  # of transfers that are all kept in `_priced`
-            if key not in self._crowded:
-                self._crowded[key] = crowding(running, self.cluster)
-            self._factors = self._crowded[key]
-        ends = [self.now + f.left * k for f, k in zip(self._flowing, self._factors, strict=True)]
+        factors = self._slowed()
+        ends = [self.now + f.left * k for f, k in zip(self._flowing, factors, strict=True)]
         until = min([*ends, *(at for at, _, _ in self._later[:1])])
-        self._flow_until(max(until, self.now), ends)
+        self._flow_until(max(until, self.now), ends, factors)
         while self._later and self._later[0][0] <= self.now:
             self._arrive(heapq.heappop(self._later)[2])
         return True
 
-    def _flow_until(self, until: float, ends: list[float]) -> None:
-        assert self._factors is not None
+    def _slowed(self) -> list[float]:
+        """By how much each of those that flow is slowed by the others."""
+        running = [flow.transfer for flow in self._flowing]
+        key = tuple(map(id, running))  # of transfers that are all kept in `_priced`
+        if key not in self._crowded:
+            self._crowded[key] = crowding(running, self.cluster)
+        return self._crowded[key]
+
+    def _flow_until(self, until: float, ends: list[float], factors: list[float]) -> None:
         passed, self.now = until - self.now, until
         over = [flow for flow, end in zip(self._flowing, ends, strict=True) if end <= until]
-        for flow, factor in zip(self._flowing, self._factors, strict=True):
+        for flow, factor in zip(self._flowing, factors, strict=True):
             flow.left -= passed / factor
         if over:
             self._flowing = [flow for flow in self._flowing if flow not in over]
-            self._factors = None
         for flow in over:
             flow.done(self.now)
 
@@ -119,6 +119,5 @@ class Wires:
         """Its latency is over: its bytes begin to flow, or it was a call without any."""
         if flow.left > 0.0:
             self._flowing.append(flow)
-            self._factors = None
         else:
             flow.done(self.now)

@@ -16,6 +16,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests.ranks.open_files import open_files
+
 MARK = "COURSE_KILL_MARK"
 SHARED = Path("/dev/shm")  # POSIX shared memory, and semaphores as `sem.*`
 HOME_NETWORK = os.readlink("/proc/self/ns/net") if Path("/proc/self/ns/net").exists() else ""
@@ -68,10 +70,8 @@ def zombies(parents: Iterable[int]) -> list[str]:
 def opened(pid: int) -> Counter[str]:
     """What a process has open, by kind: numbers of sockets and pipes differ each time."""
     found: Counter[str] = Counter()
-    for number in os.listdir(f"/proc/{pid}/fd"):
-        with suppress(OSError):
-            name = os.readlink(f"/proc/{pid}/fd/{number}")
-            found[re.sub(r"\[\d+\]|:\d+$| \(deleted\)", "", name)] += 1
+    for name, times in open_files(pid).items():
+        found[re.sub(r"\[\d+\]|:\d+$| \(deleted\)", "", name)] += times
     return found
 
 

@@ -84,7 +84,9 @@ class Submission:
         if os.fstat(file.fileno()).st_size > LARGEST_ZIP:
             raise NotTaken(f"{self.path.name} is larger than {LARGEST_ZIP >> 20} MiB")
         archive = stack.enter_context(zipfile.ZipFile(_InPieces(file.raw)))
-        return partial(_from_zip, archive, set(archive.namelist()))
+        names = set(archive.namelist())
+        tops = sorted({name.partition("/")[0] for name in names if "/" in name})
+        return partial(_from_zip, archive, names, tops)
 
 
 def submissions(folder: Path) -> list[Submission]:
@@ -195,8 +197,9 @@ class _InPieces(io.BufferedReader):
         return super().read(size)
 
 
-def _from_zip(archive: zipfile.ZipFile, names: set[str], entry: Entry) -> bytes | None:
-    tops = sorted({name.partition("/")[0] for name in names if "/" in name})
+def _from_zip(
+    archive: zipfile.ZipFile, names: set[str], tops: Iterable[str], entry: Entry
+) -> bytes | None:
     for place in _places(entry, tops):
         if str(place) in names:
             if archive.getinfo(str(place)).compress_type not in PACKED:

@@ -145,12 +145,13 @@ def check_times(run: Run) -> None:
     found = run(drive, given).outputs[0]["times"]
     for got, plan in zip(found, given["times"], strict=True):
         micro, k, ranks = (plan[n] for n in ("micro_batch", "k", "ranks"))
-        said = plan.get("no_sync", "not given")
+        once = plan.get("no_sync", True)
         whole = 4 * plan["parameters"] / plan["bandwidth"]
         sent = 2 * (ranks - 1) / ranks * whole
-        times = 1 if said else k
+        times = 1 if once else k
         computing = k * micro * plan["sample_seconds"]
         waste = k * plan["overhead"]
+        said = plan.get("no_sync", "not given")
         what = f"{micro} samples, k = {k}, {ranks} ranks, no_sync {said}"
         by_default = {"if no_sync is not given, it is True": computing + waste + k * sent}
         likely = (by_default if "no_sync" not in plan else {}) | {

@@ -12,7 +12,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -29,6 +28,7 @@ from course_lib.ranks.hosts.hosts import EmulatedHosts, HostsError, why_not
 from course_lib.ranks.hosts.recorded import Run, live_or_recorded
 from course_lib.ranks.magic.asked import Form, cell_parser
 from course_lib.trace import Ledger, Refusal
+from tests.ranks.open_files import open_files
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 kernels = importlib.import_module("kernels")
@@ -60,20 +60,7 @@ def networks() -> set[str]:
 
 def held_by(pid: int | str = "self") -> set[str]:
     """The network namespaces that a process holds as open files."""
-    found = set()
-    for path in Path(f"/proc/{pid}/fd").iterdir():
-        with suppress(OSError):
-            found.add(os.readlink(path))
-    return {name for name in found if name.startswith("net:")}
-
-
-def open_files() -> Counter[str]:
-    """What this process has open. By name: a number is given again, and others' garbage goes."""
-    found: Counter[str] = Counter()
-    for number in os.listdir("/proc/self/fd"):
-        with suppress(OSError):  # the listing's own
-            found[os.readlink(f"/proc/self/fd/{number}")] += 1
-    return found
+    return {name for name in open_files(pid) if name.startswith("net:")}
 
 
 def gone_within(names: set[str], seconds: float = 10) -> bool:

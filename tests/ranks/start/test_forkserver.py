@@ -10,7 +10,6 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ from course_lib.ranks.start.channel import Channel
 from course_lib.ranks.start.forkserver import ForkServer, ServerDied
 from course_lib.ranks.start.launch import start_method
 from course_lib.ranks.system.processes import LINUX
+from tests.ranks.open_files import open_files
 from tests.tiers import sampled
 
 HERE = str(Path(__file__).parent)
@@ -135,28 +135,21 @@ def test_the_server_stays_safe_to_fork(mine: ForkServer) -> None:
     assert mine.fork("children:ends", {}).wait(WAIT) == 0
     process = psutil.Process(mine.pid)
     assert process.num_threads() == 1
-    before = open_files(process)
+    before = held_open(process)
     for _ in range(5):
         family = Family()
         child = family.fork(mine, "ends")
         assert child.wait(WAIT) == 0
         assert family.is_gone()
     deadline = time.monotonic() + 5
-    while (now := open_files(process)) - before and time.monotonic() < deadline:
+    while (now := held_open(process)) - before and time.monotonic() < deadline:
         time.sleep(0.02)  # it may be reading /proc just now
     assert now <= before, "it keeps open what it passed on"
 
 
-def open_files(process: psutil.Process) -> Counter[str]:
+def held_open(process: psutil.Process) -> Counter[str]:
     """What a process has open, each with how often; on Linux by name."""
-    folder = Path(f"/proc/{process.pid}/fd")
-    if not folder.exists():
-        return Counter({"files": process.num_fds()})
-    found = Counter[str]()
-    for entry in folder.iterdir():
-        with suppress(FileNotFoundError):  # closed meanwhile
-            found[os.readlink(entry)] += 1
-    return found
+    return open_files(process.pid) if LINUX else Counter({"files": process.num_fds()})
 
 
 @linux

@@ -14,7 +14,6 @@ from course_lib.ranks.system.pages import MADV_COLLAPSE
 from course_lib.ranks.system.processes import LINUX
 
 PROGRAM = """
-import re
 from pathlib import Path
 from course_lib.ranks.system.pages import use_huge_pages
 
