@@ -26,7 +26,7 @@ from course_lib.schedule import Schedule, one_f_one_b
 from course_lib.train.compute import lower_precision
 from course_lib.train.mesh_model import MeshModel
 from course_lib.train.parallelize import expert_parallel, tensor_parallel
-from course_lib.train.stage import pipeline_stages
+from course_lib.train.stage import drop_other_blocks, pipeline_stages
 
 
 def lay_out(
@@ -67,6 +67,7 @@ def lay_out(
     """
     config, tp = model.config, mesh["tp"]
     schedule = schedule or one_f_one_b(mesh["pp"].size, mesh["pp"].size)
+    drop_other_blocks(model, schedule, mesh["pp"])
     if tp.size > 1:
         tensor_parallel(model, tp, sequence=sequence)
     if config.moe is not None:

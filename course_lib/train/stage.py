@@ -11,6 +11,8 @@ Shapes: B batch, T sequence, D hidden, V vocabulary.
 
 from __future__ import annotations
 
+from functools import cache
+
 import torch
 from torch import nn
 
@@ -63,13 +65,28 @@ class TransformerStage(nn.Module):
         return self.head(self.norm(x_BTD))
 
 
-def stage_blocks(config: ModelConfig, count: int) -> list[range]:
+@cache
+def stage_blocks(config: ModelConfig, count: int) -> tuple[range, ...]:
     """The blocks of each stage, so that the most expensive stage costs least.
 
     Raises:
         ScheduleError: there are more stages than blocks.
     """
-    return split_model(stage_costs(config), count)
+    return tuple(split_model(stage_costs(config), count))
+
+
+def drop_other_blocks(model: Transformer, schedule: Schedule, group: Group) -> None:
+    """Puts nothing in the place of each block that is in no stage of this rank, before any is cut.
+
+    To cut what is dropped afterwards takes longer than all else, in a deep model on many stages.
+
+    Raises:
+        ScheduleError: there are more stages than blocks.
+    """
+    parts = stage_blocks(model.config, schedule.stages)
+    own = {block for stage in schedule.stages_of(group.index) for block in parts[stage]}
+    for block in set(range(model.config.layers)) - own:
+        model.blocks[block] = nn.Identity()
 
 
 def pipeline_stages(
