@@ -328,4 +328,7 @@ def test_megatron_and_torchtitan(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*shlex.split(words), "--print-as", "torchtitan"]) == 0
     line = capsys.readouterr().out
     assert "--parallelism.pipeline_parallel_degree 2" in line and "# no ZeRO-1" in line
+    assert "--training.mixed_precision_param bfloat16" in line
+    assert main(["--precision", "fp8", "--print-as", "torchtitan"]) == 0
+    assert "# no --precision fp8" in capsys.readouterr().out
     assert main(["--tp", "8", "--print-as", "megatron"]) == 2, "what cannot be is no line"

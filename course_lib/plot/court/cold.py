@@ -70,12 +70,12 @@ CASES = {
             ),
             (
                 "a mean in which long texts count too much",
-                "Evidence 3: the first 256 tokens of a long text are right, the others wrong.",
+                "Evidence 3: the first 257 tokens of a long text are right, the others wrong.",
             ),
         ),
-        "The loss is right for the first 256 tokens: bf16 has 8 significant bits, and 257 is the "
-        "first whole number that it cannot hold. ZeRO-3 builds the model in bf16, ZeRO-2 casts it "
-        "later.",
+        "The loss is right for the first 257 tokens, positions 0 to 256: bf16 has 8 significant "
+        "bits, and 257 is the first whole number that it cannot hold. ZeRO-3 builds the model in "
+        "bf16, ZeRO-2 casts it later.",
     ),
 }
 

@@ -18,6 +18,7 @@ from course_lib.train.command.config import RunConfig
 from course_lib.train.command.other_tools.deepspeed import OUR_CURVE, THEIR_CURVE
 
 Words = list[tuple[str, object]]
+TITAN_DTYPES = {"fp32": "float32", "bf16": "bfloat16"}
 TITAN_SCHEDULES = {
     "1f1b": "1F1B",
     "gpipe": "GPipe",
@@ -116,6 +117,7 @@ def as_torchtitan(c: RunConfig) -> str:
         ("training.seq_len", c.sequence),
         ("training.steps", c.steps),
         ("training.max_norm", c.max_norm),
+        ("training.mixed_precision_param", TITAN_DTYPES.get(c.precision, "bfloat16")),
         ("optimizer.lr", c.rate),
         ("optimizer.weight_decay", c.decay),
         ("lr_scheduler.warmup_steps", c.warmup),
@@ -132,6 +134,8 @@ def as_torchtitan(c: RunConfig) -> str:
     line = " ".join(f"--{name} {value}" for name, value in words)
     known = (*TITAN_SCHEDULES,)
     said = _without(c, schedules=known, zeros=(0, 3))
+    if c.precision not in TITAN_DTYPES:
+        said.append(f"# no --precision {c.precision} by these options there")
     said.append("# the model's shape is a flavor of torchtitan's, in code: there are no options")
     return "\n".join([f"torchrun --nproc-per-node {c.world} -m torchtitan.train {line}", *said])
 
