@@ -120,7 +120,8 @@ def play(
                 due.setdefault(step + delay + (slip == "late"), []).append(
                     (fragment, team.ways(fragment))
                 )
-        for fragment, ways in due.pop(step, []):
+        ending = due.pop(step, [])
+        for fragment, ways in ending[:1] if slip == "one" else ending:
             if slip == "late look":
                 ways = team.ways(fragment)
             team.meet(fragment, ways, keep)
