@@ -171,5 +171,7 @@ def check_order(run: Run) -> None:
                     "it waits too early: training must go on during the all-reduce": False,
                     "the meeting began too early, or the wait comes too late": True,
                 }
-                what = f"whether a call is under way after step {step} (H = {every}, delay = {delay})"
+                what = (
+                    f"whether a call is under way after step {step} (H = {every}, delay = {delay})"
+                )
                 run.equal(found > 0, bool(begins), what, likely=likely)
