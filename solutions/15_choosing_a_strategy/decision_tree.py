@@ -42,11 +42,11 @@ Then add words where they apply:
     Skip this question with `offload`, `TP`, `PP` or `CP`.
 
 "Fit", "at most" and "at least" include equality. Join the words with ` + `, in any order. The
-reason is a sentence of your own with the two numbers that decided questions 1 to 7. For 1 and 3:
-states plus one sequence, and the memory of a GPU, both in GB, 10⁹ bytes. For 2: the states on each
-GPU, if cut over all, and the memory, in GB. For 4 to 7: the tokens that a GPU computes on at once,
-and the tokens whose computation takes as long as a gather. Round the numbers to whole ones, or give
-more digits.
+reason is a sentence of your own, and the first two numbers in it are those that decided questions 1
+to 7. For 1 and 3: states plus one sequence, and the memory of a GPU, both in GB, 10⁹ bytes. For 2:
+the states on each GPU, if cut over all, and the memory, in GB. For 4 to 7: the tokens that a GPU
+computes on at once, and the tokens whose computation takes as long as a gather. Round the numbers
+to whole ones, or give more digits.
 """
 
 import math

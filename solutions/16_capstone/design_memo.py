@@ -42,7 +42,7 @@ The pipeline: `GPipe` runs all forwards first. `1F1B` begins its backwards as ea
 stage i runs its first backward, each of the stages i, i+1, ... has one micro-batch that is still in
 flight. All stages take equally long.
 
-Your answer is arithmetic: nothing is sent, and no model is made.
+Your answer is arithmetic: nothing is sent, and no model or tensor is made.
 """
 
 from collections.abc import Mapping, Sequence

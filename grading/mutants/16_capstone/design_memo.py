@@ -3,6 +3,12 @@
 from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
+    Wrong("makes_a_model", ["make no model and no tensor"], '''
+-    experts = own * network * moe.experts // ep if moe else 0
++    made = Transformer(config).named_parameters()
++    whole = sum(p.numel() for n, p in made if ".experts." in n)
++    experts = own * whole // (c.layers * ep * tp)
+'''),
     Wrong("as_many_key_heads", ["as many heads as kv_heads says"], '''
 -    attention = 2 * c.hidden * c.head_width * (c.heads + c.kv_heads) // tp
 +    attention = 2 * c.hidden * c.head_width * (c.heads + c.heads) // tp

@@ -9,6 +9,10 @@ WRONG = [
 +            all_reduce(wide, self.group, "avg")
 +            anchor.grad = wide.to(anchor.dtype)
 '''),
+    Wrong("broadcasts_a_copy", ["`contiguous()` made a copy"], '''
+-            broadcast(parameter.detach(), 0, group)
++            broadcast(parameter.detach().contiguous(), 0, group)
+'''),
     Wrong("anchors_on_the_class", ["the weights after step"], '''
 -        self.anchors = [nn.Parameter(p.detach().clone()) for p in self.parameters]
 +        type(self).anchors = [nn.Parameter(p.detach().clone()) for p in self.parameters]

@@ -41,6 +41,12 @@ class Job(NamedTuple):
     every: int
 
 
+def replica(start: Tensors) -> list[nn.Parameter]:
+    """A rank's parameters; the first, a matrix, has columns that follow each other in memory."""
+    first = start[0].t().contiguous().t()
+    return [nn.Parameter(weight) for weight in (first, *(w.clone() for w in start[1:]))]
+
+
 def pull(parameters: Sequence[nn.Parameter], targets: Sequence[torch.Tensor | None]) -> Targets:
     """Gradients of half the squared distance to the targets; copies of them."""
     for parameter, target in zip(parameters, targets, strict=True):

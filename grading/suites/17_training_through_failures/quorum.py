@@ -54,15 +54,18 @@ class Slip(NamedTuple):
 def drive(learner: Any, group: Any, cases: list[list[Any]]) -> dict[str, Any]:
     """Each case, and once more with the dict filled the other way round."""
     found: list[Any] = []
+    same = True
     for members, heard, now, limits in cases:
         for rows in (heard, heard[::-1]):
             beats = {row[0]: learner.Heartbeat(*row[1:]) for row in rows}
-            back = learner.quorum(list(members), beats, now, learner.Limits(*limits))
+            given = list(members), dict(beats)
+            back = learner.quorum(*given, now, learner.Limits(*limits))
+            same &= given == (members, beats)
             if back is not None:
                 step, present, healing = back
                 back = [step, list(present), sorted([a, b] for a, b in healing.items())]
             found.append(back)
-    return {"found": found}
+    return {"found": found, "same": same}
 
 
 def drive_deal(learner: Any, group: Any, cases: list[list[Any]]) -> dict[str, Any]:
@@ -169,6 +172,7 @@ SLIPS = {
 }
 
 
+CHANGED = "make new ones: `sorted(...)`, `dict(...)`"
 UNSORTED = "ranks are taken in the order of the dict: take them in ascending order"
 
 
@@ -188,6 +192,7 @@ def compare(run: Run, cases: list[Case]) -> None:
                     likely[UNSORTED] = found[place]
                 what = f"the quorum of members {each.members} at {each.now:g}{order}"
                 run.equal(found[place], right, what, likely=likely)
+        run.true(output["same"], "an argument of `quorum` was changed", cause=CHANGED)
 
 
 @check("who is alive", points=3, code="E")
@@ -248,8 +253,7 @@ def check_deal(run: Run) -> None:
                         now[r] = left.pop(0)
                 slips[why] = [left, sorted([a, b] for a, b in now.items()), True]
             right = slips.pop("")
-            cause = "make new ones: `sorted(...)`, `dict(...)`"
-            run.true(found[2], f"{what}: an argument was changed", cause=cause)
+            run.true(found[2], f"{what}: an argument was changed", cause=CHANGED)
             afresh = sorted([*todo, *(b for _, b in held)])
             dealt = [list(pair) for pair in zip(present, afresh, strict=False)]
             new = [afresh[len(present) :], dealt, True]
