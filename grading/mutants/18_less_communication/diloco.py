@@ -184,7 +184,7 @@ class DiLoCo:
         self.count += 1
         if self.count % self.every == 0:
             pairs = list(zip(self.anchors, self.parameters))
-            flat = torch.cat([(a - p).view(-1) for a, p in pairs]) / self.group.size
+            flat = torch.cat([(a - p).reshape(-1) for a, p in pairs]) / self.group.size
             all_reduce(flat, self.group)
             for anchor, part in zip(self.anchors, flat.split([a.numel() for a, _ in pairs])):
                 anchor.grad = part.view_as(anchor).clone()

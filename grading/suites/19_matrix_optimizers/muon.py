@@ -242,11 +242,11 @@ def check_update(run: Run) -> None:
 def check_state(run: Run) -> None:
     """M: bytes kept between steps in float32; gradients, weights and their places."""
     start, rows, (_, found) = _case(run, torch.float32)
-    for got, weight in zip(found["history"][-1], updated(start, rows, OPTIONS)[-1], strict=True):
-        run.close(got, weight, f"the weight of {tuple(weight.shape)} in float32", terms=2000)
     cause = "write the direction to a new tensor"
     run.true(found["untouched"], "a gradient has changed", cause=cause)
     run.true(found["stayed"], "a weight has moved to other memory", cause="change it in place")
     cause = "more than one momentum for each matrix, or one in another dtype"
     what = "the number of bytes kept from step to step"
     run.at_most(found["kept"], sum(w.nbytes for w in start), what, cause=cause)
+    for got, weight in zip(found["history"][-1], updated(start, rows, OPTIONS)[-1], strict=True):
+        run.close(got, weight, f"the weight of {tuple(weight.shape)} in float32", terms=2000)
