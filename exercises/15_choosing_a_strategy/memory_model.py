@@ -14,10 +14,11 @@ The layout (`Layout`) has `pp` stages, `dp` replicas and `tp` ranks that share e
 - Each stage has L/pp blocks; the first also has the embedding, and the last the final norm and the
   output layer.
 - tp cuts every matrix and leaves norms whole.
-- ZeRO divides n numbers among the dp replicas, so that a rank keeps n/dp of them, rounded up: the
-  optimizer's from `zero` 1 on, gradients from 2 on, and parameters with 3.
+- ZeRO divides a rank's n parameters, all tensors together, among the dp replicas, so that a rank
+  keeps n/dp of them, rounded up once: the optimizer's from `zero` 1 on, gradients from 2 on, and
+  parameters with 3.
 
-Bytes per parameter, as in real programs:
+Bytes per parameter, as in real programs (`precision` is "bf16" or "fp32"):
 
     precision, zero   parameter   gradient   optimizer
     bf16, 0 to 2          2           4          12     master copy in fp32, two moments (Megatron)
@@ -32,15 +33,16 @@ micro-batch, which has b = `micro_batch_size` sequences of s = `sequence` tokens
 - query, key, value and the result of attention: 2·D + 2·E values; in the network 3·F values if it
   is gated (both branches, and the input of the last product), otherwise 2·F;
 - in each of the `heads`, s scores after the softmax, their dropout mask, and the s scores after
-dropout: 2·s values and s bytes. (This is attention without FlashAttention.) For a GPT, of F = 4·D
-and E = D, that is s·b·D·(34 + 5·heads·s/D) bytes in bf16.
+  dropout: 2·s values and s bytes. (This is attention without FlashAttention.) For a GPT, of F = 4·D
+  and E = D, that is s·b·D·(34 + 5·heads·s/D) bytes in bf16.
 - tp cuts the last two items of this list. It cuts the first two only with `sequence`.
 - `recompute`: `selective` does not keep the last item; `full` keeps only the block's input, the
   first D values of the first item.
 - The schedule is 1F1B: stage i holds its blocks' activations for min(`micro_batches`, pp - i)
-micro-batches at once. The head, on the last stage, keeps the input and the result of its norm, cut
-by tp only with `sequence`, and for the loss V numbers per token in fp32, cut by tp. It holds one
-micro-batch at a time.
+  micro-batches at once.
+- The head, on the last stage, keeps the input and the result of its norm, cut by tp only with
+  `sequence`, and for the loss V numbers per token in fp32, cut by tp. It holds one micro-batch at a
+  time.
 
 Leave out short-lived tensors, such as those of a block that is recomputed or gathered parameters;
 messages; and what the allocator wastes.

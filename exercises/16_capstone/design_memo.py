@@ -12,8 +12,8 @@ instead, and a router [experts, D] that sends each token to `top_k` of them. The
 embedding [V, D] before its blocks, the last one a norm and the output layer [V, D]. If the model is
 `tied`, embedding and output layer are one weight, and a rank that has both ends holds it once.
 
-What each rank has - `blocks[i]` is the number of blocks of stage i; the stages are the ranks along
-pp.
+What each rank has:
+- `blocks[i]` is the number of blocks of stage i; the stages are the ranks along pp.
 - tp cuts every matrix except the router, along heads and inner channels; norms and router stay
   whole. ep divides the experts. Everything divides evenly. dp and ep both divide the batch, so
   everything outside the experts has dp · ep replicas, and an expert's part has dp.
@@ -42,7 +42,7 @@ The pipeline: `GPipe` runs all forwards first. `1F1B` begins its backwards as ea
 stage i runs its first backward, each of the stages i, i+1, ... has one micro-batch that is still in
 flight. All stages take equally long.
 
-Your answer is arithmetic: nothing is sent, and no model is made.
+Your answer is arithmetic: nothing is sent, and no model or tensor is made.
 
 Your answer may use `comm`, `model`, `schedule`, `train.lay_out`, `train.make_optimizers`,
 `train.own_micro_batches` and `train.train_step` of `course_lib`.

@@ -15,8 +15,8 @@ source's bit for bit, so that all later steps are the same.
   send and receive nothing, because they are busy with the next step.
 - Use no files. Only the source knows how large its state is.
 
-You may use `send` and `recv` of `course_lib.comm` (for contiguous tensors; the peer is an index of
-the group), and `torch.save` and `torch.load` with an `io.BytesIO`, which keeps the bytes in memory.
+You may use `send` and `recv` of `course_lib.comm` (the peer is an index of the group), and
+`torch.save` and `torch.load` with an `io.BytesIO`, which keeps the bytes in memory.
 
 Your answer may use `comm.Group`, `comm.send` and `comm.recv` of `course_lib`.
 """

@@ -14,11 +14,10 @@ Rules
 - An absent rank's tensor may hold anything: zeros, garbage, NaN, infinity. It must not matter.
 - Every rank makes the same calls, present or not; otherwise the others would wait for it.
 - The tensor has any shape and one floating dtype, which the result keeps, and may be strided. At
-  most one all-reduce of the tensor and one of a number (or both in one) may be sent, and nothing
-  else.
+  most one all-reduce of the tensor and one of a number may be sent, and nothing else. (Both in one
+  would count in the tensor's dtype, and bfloat16 counts only to 256.)
 
-You may use all of `course_lib.comm`; `all_reduce(tensor, group)` sums in place and needs a
-contiguous tensor.
+You may use all of `course_lib.comm`; `all_reduce(tensor, group)` sums in place.
 
 Your answer may use `comm` of `course_lib`.
 """

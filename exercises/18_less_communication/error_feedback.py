@@ -53,6 +53,6 @@ class ErrorFeedback:
             group: the ranks.
 
         Returns:
-            The mean of the decompressed messages, [n], in a new tensor.
+            The mean of the decompressed messages, [n], in a new tensor of the gradient's dtype.
         """
         raise NotImplementedError("error_feedback: compress what is owed, and keep what is not sent")

@@ -15,7 +15,8 @@ Rules
       M ← μ·M + G,   D = G + μ·M,   W ← (1 - lr·decay)·W - lr·√max(1, rows/columns)·O(D)
 
   where M begins as zeros, and O is `newton_schulz` with the given steps. The weights are changed in
-  place. For each matrix, exactly one tensor is kept from step to step: M.
+  place. For each matrix, exactly one tensor is kept from step to step: M, which has the parameter's
+  dtype.
 
 Your answer may use `parallel.newton_schulz` of `course_lib`; of torch everything but
 `torch.optim.Muon`.

@@ -8,10 +8,11 @@ with the answer yes decides how the model is made to fit:
    states are parameters, gradients and Adam's state in mixed precision: 16 bytes per parameter.
 2. Are the states larger than a GPU's memory even if they are cut over all GPUs, or is there only
    one GPU? `FSDP + offload`, or `offload` alone on one GPU.
-3. Are all GPUs in one node?  `FSDP`.
+3. Are all GPUs in one node? `FSDP`.
 4. Does every GPU have a sequence, and are FSDP's gathers hidden? `FSDP`.
 5. Does every GPU have a sequence, and do the states, cut over one node, take at most half of the
-memory? `HSDP`: parameters are gathered only inside nodes, and only gradients are sent between them.
+   memory? `HSDP`: parameters are gathered only inside nodes, and only gradients are sent between
+   them.
 6. Does every node have a sequence, and are the gathers hidden? `FSDP + TP`, with TP inside the
    nodes, where all GPUs compute together on the same sequences.
 7. Otherwise `TP + PP + ZeRO-1`, called 3D: TP inside nodes, pipeline stages between them.
@@ -32,20 +33,20 @@ share of their tokens.
 Then add words where they apply:
 
 8. `CP` if the sequence is too long: question 1 did not decide, there are several GPUs, and one
-sequence's activations (with `TP`, divided by the GPUs of a node) are more than half of a GPU's
-memory.
-9. `EP` if there are experts and several GPUs, and question 1 did not decide. 10. `accumulation` if
-a GPU has more sequences in a step than fit at once. It has `batch / gpus` sequences, rounded up. It
-holds all states with `one GPU` and `DDP`; the states are cut over all GPUs with `FSDP`, and over a
-node with `HSDP`. The rest of its memory is for whole sequences. Skip this question with `offload`,
-`TP`, `PP` or `CP`.
+   sequence's activations (with `TP`, divided by the GPUs of a node) are more than half of a GPU's
+   memory.
+9. `EP` if there are experts and several GPUs, and question 1 did not decide.
+10. `accumulation` if a GPU has more sequences in a step than fit at once. It has `batch / gpus`
+    sequences, rounded up. It holds all states with `one GPU` and `DDP`; the states are cut over all
+    GPUs with `FSDP`, and over a node with `HSDP`. The rest of its memory is for whole sequences.
+    Skip this question with `offload`, `TP`, `PP` or `CP`.
 
 "Fit", "at most" and "at least" include equality. Join the words with ` + `, in any order. The
-reason is a sentence of your own with the two numbers that decided questions 1 to 7. For 1 and 3:
-states plus one sequence, and the memory of a GPU, both in GB, 10⁹ bytes. For 2: the states on each
-GPU, if cut over all, and the memory, in GB. For 4 to 7: the tokens that a GPU computes on at once,
-and the tokens whose computation takes as long as a gather. Round the numbers to whole ones, or give
-more digits.
+reason is a sentence of your own, and the first two numbers in it are those that decided questions 1
+to 7. For 1 and 3: states plus one sequence, and the memory of a GPU, both in GB, 10⁹ bytes. For 2:
+the states on each GPU, if cut over all, and the memory, in GB. For 4 to 7: the tokens that a GPU
+computes on at once, and the tokens whose computation takes as long as a gather. Round the numbers
+to whole ones, or give more digits.
 """
 
 import math

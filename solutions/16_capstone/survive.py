@@ -20,9 +20,9 @@ Rules
 - A rank may be killed while it saves. An incomplete checkpoint that this leaves in the folder must
   never be loaded.
 
-You may use - `make_job`, below: a job at step 0 on this mesh. Its `sampler.step` is the number of
-steps made so far; `make_step(job, watch)` makes the next one and increases it. `watch` belongs to
-the grader.
+You may use
+- `make_job`, below: a job at step 0 on this mesh. Its `sampler.step` is the number of steps made so
+  far; `make_step(job, watch)` makes the next one and increases it. `watch` belongs to the grader.
 - `mesh_training(model, optimizers, parts)` describes what to save or load, in any layout: `parts`
   are named objects with `state_dict` and `load_state_dict`, the same on every rank.
 - `resume_training(training, folder, group)` continues from the newest complete checkpoint; it

@@ -12,8 +12,9 @@ Rules
   because the optimizer keeps its momentum.
 - `step()` takes one step of `inner`. After step H, 2H, ... an outer step follows, which all ranks
   compute alike.
-- The state of `inner` is neither sent nor changed. The parameters stay the same objects in the same
-  memory, and `step` leaves their gradients as they are. A parameter without a gradient meets too.
+- The state of `inner` is neither sent nor changed. The parameters, which may be strided, stay the
+  same objects in the same memory, and `step` leaves their gradients as they are. A parameter
+  without a gradient meets too.
 - A meeting sends 2(N-1)/N·S bytes from each rank, where S is the size of the weights. Nothing else
   is sent.
 

@@ -51,7 +51,7 @@ class ErrorFeedback:
             group: the ranks.
 
         Returns:
-            The mean of the decompressed messages, [n], in a new tensor.
+            The mean of the decompressed messages, [n], in a new tensor of the gradient's dtype.
         """
         # BEGIN SOLUTION: compress what is owed, and keep what is not sent
         owed = gradient if self.error is None else gradient + self.error

@@ -11,8 +11,8 @@ Rules
 - `step()` takes one step of the optimizer. After step H, 2H, 3H, ... a meeting follows.
 - The state of a rank's optimizer (momentum, Adam's moments) is neither sent nor changed, and `step`
   leaves gradients as they are. A parameter that has no gradient in a step meets all the same.
-- The parameters stay the same objects in the same memory. Those that need no gradient send nothing
-  in a meeting.
+- The parameters, which may be strided, stay the same objects in the same memory. Those that need no
+  gradient send nothing in a meeting.
 - A meeting sends 2(N-1)/N·S bytes from each rank, where S is the size of the trained parameters.
   After construction, nothing else is sent.
 

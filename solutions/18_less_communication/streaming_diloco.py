@@ -17,8 +17,8 @@ Rules
   the same memory, and `step` leaves their gradients as they are.
 - There is one outer optimizer for all θ, made once; a parameter whose `.grad` is None keeps its
   momentum.
-- If several meetings end after the same step, the one that began first ends first; of those that
-  began together, the fragment with the smaller number ends first.
+- Several fragments may begin after the same step (if F > H); their meetings end in the order of
+  the fragments.
 
 The beginning, as in DiLoCo, is given. You may use torch and all of `course_lib.comm`.
 """

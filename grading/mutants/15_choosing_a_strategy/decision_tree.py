@@ -126,6 +126,14 @@ WRONG = [
 -    return Decision(" + ".join(words), reason)
 +    return Decision(" + ".join(words), "that is how it is done")
 '''),
+    Wrong("all_numbers", ["other numbers come before it"], '''
+-    return Decision(" + ".join(words), reason)
++    ring = min(case.inside, case.node * case.between)
++    states, tokens = 16 * case.parameters, min(ROWS, case.batch / case.gpus) * case.sequence
++    sizes = (states + one, case.memory, states / case.gpus)
++    said = [*(size / 1e9 for size in sizes), tokens, case.flops / ring]
++    return Decision(" + ".join(words), " ".join(f"{number:.1f}" for number in said))
+'''),
     Wrong("node_taken_for_gpus", ["states were cut over all GPUs to see whether a node has room"], '''
 -    if case.batch >= gpus and states / case.node <= case.memory / 2:
 +    if case.batch >= gpus and states / gpus <= case.memory / 2:

@@ -3,6 +3,23 @@
 from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
+    Wrong("slots_in_float32", ["both ends of a call must use the same dtype"], '''
+-        self.own = [torch.empty_like(shard) for _ in range(2)]
+-        self.kept = [torch.empty_like(shard) for _ in range(2)]
++        self.own = [torch.empty(shard.shape) for _ in range(2)]
++        self.kept = [torch.empty(shard.shape) for _ in range(2)]
+'''),
+    Wrong("all_in_float32", ["keep its own dtype"], '''
+-        self.own = [torch.empty_like(shard) for _ in range(2)]
+-        self.kept = [torch.empty_like(shard) for _ in range(2)]
++        self.own = [torch.empty(shard.shape) for _ in range(2)]
++        self.kept = [torch.empty(shard.shape) for _ in range(2)]
+@@
+-            recv(shard, self.to, self.group)
++            received = torch.empty(shard.shape)
++            recv(received, self.to, self.group)
++            shard.copy_(received)
+'''),
     Wrong("shared_slots", ["the step"], '''
 -        self.steps = [-1, -1]  # -1: not whole
 +        type(self).steps = [-1, -1]

@@ -7,6 +7,21 @@ WRONG = [
 -    kept = {rank: batch for rank, batch in held.items() if rank in present}
 +    kept = {rank: batch for rank, batch in held.items() if rank in present and batch}
 '''),
+    Wrong("forgets_the_dead", ["an argument of `quorum` was changed"], '''
+-    living = sorted(
+-        rank
+-        for rank, heard in heartbeats.items()
+-        if now - heard.time <= limits.silent and now - heard.worked <= limits.stuck
+-    )
++    for rank, heard in list(heartbeats.items()):
++        if now - heard.time > limits.silent or now - heard.worked > limits.stuck:
++            del heartbeats[rank]
++    living = sorted(heartbeats)
+'''),
+    Wrong("sorts_members", ["an argument of `quorum` was changed"], '''
++    members.sort()
+     stayed = [rank for rank in living if rank in members]
+'''),
     Wrong("zero_is_none", ["step 0 is a step"], '''
 -    if not steps:
 +    if not any(steps.values()):

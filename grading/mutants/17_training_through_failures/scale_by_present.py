@@ -4,81 +4,110 @@ from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
     Wrong("nan_is_hidden", ["a NaN of the others must be seen"], '''
--        mine[:-1] = tensor.reshape(-1)
-+        mine[:-1] = tensor.reshape(-1).nan_to_num()
+     if not present:
+         tensor.zero_()
++    tensor.nan_to_num_()
 '''),
     Wrong("sent_in_float32", ["bytes sent of a bfloat16 tensor"], '''
-+    mine = mine.float() if mine.dtype is torch.bfloat16 else mine
-     all_reduce(mine, group)
+-    all_reduce(tensor, group)
++    wide = tensor.float() if tensor.dtype is torch.bfloat16 else tensor
++    all_reduce(wide, group)
++    tensor.copy_(wide)
 '''),
     Wrong("number_is_left", ["the mean of tensors of shape ()"], '''
--    tensor.copy_(mine[:-1].view(tensor.shape) / max(count, 1))
+-    tensor.div_(max(count, 1))
 +    if tensor.dim():
-+        tensor.copy_(mine[:-1].view(tensor.shape) / max(count, 1))
++        tensor.div_(max(count, 1))
 '''),
     Wrong("barrier_first", ["the calls are"], '''
 +    barrier(group)
-     all_reduce(mine, group)
+     all_reduce(tensor, group)
 @@
 -from course_lib.comm import Group, all_reduce
 +from course_lib.comm import Group, all_reduce, barrier
 '''),
     Wrong("worlds_size", ["divided by the group's size"], '''
--    tensor.copy_(mine[:-1].view(tensor.shape) / max(count, 1))
-+    tensor.copy_(mine[:-1].view(tensor.shape) / group.size)
+-    tensor.div_(max(count, 1))
++    tensor.div_(group.size)
 '''),
     Wrong("absent_summed", ["absent ranks count in the sum"], '''
-+    mine[:-1] = tensor.reshape(-1)
-     if present:
--        mine[:-1] = tensor.reshape(-1)
+-    if not present:
+-        tensor.zero_()
 '''),
     Wrong("absent_counted", ["divided by the group's size"], '''
--        mine[-1] = 1.0
-+    mine[-1] = 1.0
+-    number = torch.tensor(int(present))
++    number = torch.tensor(1)
 '''),
     Wrong("times_zero", ["an absent rank's values must not matter"], '''
-     if present:
--        mine[:-1] = tensor.reshape(-1)
-         mine[-1] = 1.0
-+    mine[:-1] = tensor.reshape(-1) * float(present)
+-    if not present:
+-        tensor.zero_()
++    tensor.mul_(float(present))
 '''),
     Wrong("not_divided", ["it is not divided"], '''
--    tensor.copy_(mine[:-1].view(tensor.shape) / max(count, 1))
-+    tensor.copy_(mine[:-1].view(tensor.shape))
+-    tensor.div_(max(count, 1))
 '''),
     Wrong("nobody_divides", ["the mean of 0 of 3 ranks"], '''
--    tensor.copy_(mine[:-1].view(tensor.shape) / max(count, 1))
-+    tensor.copy_(mine[:-1].view(tensor.shape) / count)
+-    tensor.div_(max(count, 1))
++    tensor.div_(count)
 '''),
     Wrong("absent_is_silent", ["deadlock"], '''
-+    if not present:
+     if not present:
+-        tensor.zero_()
++        tensor.zero_()
 +        return 0
-     all_reduce(mine, group)
 '''),
     Wrong("absent_keeps_its_own", ["this is the rank's own tensor"], '''
--    tensor.copy_(mine[:-1].view(tensor.shape) / max(count, 1))
+-    if not present:
+-        tensor.zero_()
+-    all_reduce(tensor, group)
++    mine = tensor.clone() if present else torch.zeros_like(tensor)
++    all_reduce(mine, group)
+@@
+-    tensor.div_(max(count, 1))
 +    if present:
-+        tensor.copy_(mine[:-1].view(tensor.shape) / max(count, 1))
++        tensor.copy_(mine / max(count, 1))
 '''),
     Wrong("not_in_place", ["this is the rank's own tensor"], '''
--    tensor.copy_(mine[:-1].view(tensor.shape) / max(count, 1))
-+    tensor = mine[:-1].view(tensor.shape) / max(count, 1)
+-    if not present:
+-        tensor.zero_()
++    tensor = tensor.clone() if present else torch.zeros_like(tensor)
 '''),
     Wrong("counts_itself", ["the number that is returned"], '''
 -    return count
 +    return int(present)
 '''),
     Wrong("gathers_all", ["one all-reduce of the tensor is enough"], '''
-     all_reduce(mine, group)
-+    all_reduce(torch.zeros_like(mine), group)
+     all_reduce(tensor, group)
++    all_reduce(torch.zeros_like(tensor), group)
 '''),
     Wrong("single_precision", ["the mean of"], '''
--    mine = torch.zeros(tensor.numel() + 1, dtype=tensor.dtype)
-+    mine = torch.zeros(tensor.numel() + 1)
+-    all_reduce(tensor, group)
++    mine = tensor.float()
++    all_reduce(mine, group)
++    tensor.copy_(mine)
 '''),
     Wrong("returns_a_float", ["the value is right, but its type is float, not int"], '''
--    count = int(mine[-1].item())
-+    count = mine[-1].item()
+-    return count
++    return float(count)
+'''),
+    Wrong("wrong_in_bfloat16", ["two equal tensors in bfloat16"], '''
+-    tensor.div_(max(count, 1))
++    tensor.div_(max(count, 1) if tensor.dtype != torch.bfloat16 else group.size)
+'''),
+    Wrong("both_in_one", ["the ranks are counted in bfloat16"], '''
+-    all_reduce(tensor, group)
+-    number = torch.tensor(int(present))
+-    all_reduce(number, group)
+-    count = int(number)
+-    tensor.div_(max(count, 1))
++    both = torch.cat([tensor.flatten(), torch.full((1,), float(present)).to(tensor)])
++    all_reduce(both, group)
++    count = int(both[-1])
++    tensor.copy_(both[:-1].view(tensor.shape) / max(count, 1))
+'''),
+    Wrong("counts_in_its_dtype", ["the ranks are counted in bfloat16"], '''
+-    number = torch.tensor(int(present))
++    number = torch.tensor(float(present), dtype=tensor.dtype)
 '''),
 ]
 
@@ -106,12 +135,12 @@ from course_lib.comm import all_reduce
 
 
 def scale_by_present(tensor, present, group):
-    flat = torch.where(torch.tensor(present), tensor.flatten(), torch.zeros(()).to(tensor))
-    both = torch.cat([flat, torch.full((1,), float(present)).to(tensor)])
-    all_reduce(both, group)
-    count = round(both[-1].item())
-    tensor.copy_((both[:-1] / max(count, 1)).reshape(tensor.shape))
-    return count
+    mine = torch.where(torch.tensor(present), tensor, torch.zeros(()).to(tensor))
+    count = torch.tensor(float(present))
+    all_reduce(mine, group)
+    all_reduce(count, group)
+    tensor.copy_(mine / count.clamp(min=1).to(tensor.dtype))
+    return round(count.item())
 '''),
     Right("zeroed", "fills its own tensor with zeros first", '''
 import torch

@@ -9,6 +9,10 @@ WRONG = [
 +            all_reduce(wide, self.group, "avg")
 +            anchor.grad = wide.to(anchor.dtype)
 '''),
+    Wrong("broadcasts_a_copy", ["`contiguous()` made a copy"], '''
+-            broadcast(parameter.detach(), 0, group)
++            broadcast(parameter.detach().contiguous(), 0, group)
+'''),
     Wrong("anchors_on_the_class", ["the weights after step"], '''
 -        self.anchors = [nn.Parameter(p.detach().clone()) for p in self.parameters]
 +        type(self).anchors = [nn.Parameter(p.detach().clone()) for p in self.parameters]
@@ -180,7 +184,7 @@ class DiLoCo:
         self.count += 1
         if self.count % self.every == 0:
             pairs = list(zip(self.anchors, self.parameters))
-            flat = torch.cat([(a - p).view(-1) for a, p in pairs]) / self.group.size
+            flat = torch.cat([(a - p).reshape(-1) for a, p in pairs]) / self.group.size
             all_reduce(flat, self.group)
             for anchor, part in zip(self.anchors, flat.split([a.numel() for a, _ in pairs])):
                 anchor.grad = part.view_as(anchor).clone()

@@ -3,6 +3,10 @@
 from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
+    Wrong("in_float64", ["the wrong dtype", "compress in the gradient's dtype"], '''
+-        owed = gradient if self.error is None else gradient + self.error
++        owed = gradient.double() + (0 if self.error is None else self.error)
+'''),
     Wrong("emptied_before_it_is_sent", ["the mean of step 1 with Window"], '''
 -        owed = gradient if self.error is None else gradient + self.error
 +        owed = gradient.clone() if self.error is None else gradient + self.error

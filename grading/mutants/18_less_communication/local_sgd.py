@@ -9,6 +9,19 @@ WRONG = [
 +                    all_reduce(wide, self.group, "avg")
 +                    parameter.data.copy_(wide)
 '''),
+    Wrong("averages_a_copy", ["`contiguous()` made a copy"], '''
+-            broadcast(parameter.detach(), 0, group)
++            broadcast(parameter.detach().contiguous(), 0, group)
+@@
+-                    all_reduce(parameter.detach(), self.group, "avg")
++                    all_reduce(parameter.detach().contiguous(), self.group, "avg")
+'''),
+    Wrong("not_averaged_in_bfloat16", ["in bfloat16"], '''
+-                    all_reduce(parameter.detach(), self.group, "avg")
++                    mean = parameter.detach()
++                    mean = mean.clone() if mean.dtype == torch.bfloat16 else mean
++                    all_reduce(mean, self.group, "avg")
+'''),
     Wrong("clears_gradients", ["has changed the gradients"], '''
          if self.steps % self.every == 0:
 +            self.zero_grad()

@@ -21,6 +21,15 @@ WRONG = [
 +            p[:, i] -= p[:, :i] @ (p[:, :i].T @ p[:, i])
 +            p[:, i] /= p[:, i].norm()
 '''),
+    Wrong("wrong_in_float32", ["in float32"], '''
+-        own = matrix.T @ p
++        own = matrix.T @ p.to(torch.bfloat16 if p.dtype == torch.float32 else p.dtype).to(p.dtype)
+'''),
+    Wrong("column_by_column", ["two all-reduces in each step"], '''
+-        all_reduce(p, group, "avg")
++        for column in p.T:
++            all_reduce(column, group, "avg")
+'''),
     Wrong("wider_wire", ["bytes sent in torch.float32", "they were sent in float64"], '''
 -        all_reduce(p, group, "avg")
 +        wide = p.double()

@@ -72,6 +72,16 @@ WRONG = [
 -                works = [all_reduce(way, self.group, "avg", async_op=True) for way in ways]
 +                works = [all_reduce(way, self.group, async_op=True) for way in ways]
 '''),
+    Wrong("ends_one_meeting_a_step", ["several fragments may begin after the same step"], '''
+-        while self.under_way and self.under_way[0][0] == self.steps:
++        if self.under_way and self.under_way[0][0] == self.steps:
+'''),
+    Wrong("begins_one_meeting_a_step", ["several fragments may begin after the same step"], '''
+-                ways = [(self.anchors[n] - self.parameters[n]).detach() for n in fragment]
++                if self.under_way and self.under_way[-1][0] == self.steps + self.delay:
++                    continue
++                ways = [(self.anchors[n] - self.parameters[n]).detach() for n in fragment]
+'''),
     Wrong("all_meet_each_time", ["all fragments meet at once"], '''
 -                ways = [(self.anchors[n] - self.parameters[n]).detach() for n in fragment]
 +                fragment = range(len(self.anchors))

@@ -12,6 +12,13 @@ WRONG = [
 +        self.lr, self.momentum, self.weight_decay = lr, momentum or 0.95, weight_decay
 +        self.steps = steps
 '''),
+    Wrong("moments_in_float64", ["the number of bytes", "or one in another dtype"], '''
+-        self.moments = [torch.zeros_like(p) for p in self.params]
++        self.moments = [torch.zeros_like(p, dtype=torch.float64) for p in self.params]
+@@
+-            direction = parameter.grad + self.momentum * moment
++            direction = (parameter.grad + self.momentum * moment).to(parameter.dtype)
+'''),
     Wrong("no_subclasses", ["it is tied to places"], '''
 -    embeddings = [m for m in model.modules() if isinstance(m, nn.Embedding)]
 +    embeddings = [m for m in model.modules() if type(m) is nn.Embedding]

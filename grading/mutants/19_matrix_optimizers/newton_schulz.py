@@ -35,6 +35,25 @@ WRONG = [
 -    x = matrix / matrix.norm().clamp(min=1e-7)
 +    x = matrix / matrix.norm()
 '''),
+    Wrong("larger_least_norm", ["a small norm", "divide by the norm, or by 1e-7"], '''
+-    x = matrix / matrix.norm().clamp(min=1e-7)
++    x = matrix / matrix.norm().clamp(min=1e-6)
+'''),
+    Wrong("small_becomes_zero", ["it does not become zeros"], '''
+-    x = matrix / matrix.norm().clamp(min=1e-7)
++    x = matrix / matrix.norm().clamp(min=1e-7) * (matrix.norm() >= 1e-7)
+'''),
+    Wrong("added_to_the_norm", ["1e-7 was added to the norm"], '''
+-    x = matrix / matrix.norm().clamp(min=1e-7)
++    x = matrix / (matrix.norm() + 1e-7)
+'''),
+    Wrong("in_float64", ["every step must compute in the matrix's own dtype"], '''
+-    x = matrix / matrix.norm().clamp(min=1e-7)
++    x = (matrix / matrix.norm().clamp(min=1e-7)).double()
+@@
+-    return x.T if tall else x
++    return (x.T if tall else x).to(matrix.dtype)
+'''),
     Wrong("in_place", ["the matrix that was given has changed"], '''
 -    x = matrix / matrix.norm().clamp(min=1e-7)
 +    x = matrix.div_(matrix.norm().clamp(min=1e-7))

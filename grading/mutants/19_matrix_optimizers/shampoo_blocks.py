@@ -7,6 +7,11 @@ WRONG = [
 -    return (vectors * values**-0.25) @ vectors.T
 +    return (vectors * values**-0.5) @ vectors.T
 '''),
+    Wrong("wrong_in_float32", ["the update in float32"], '''
++    if matrix.dtype == torch.float32:
++        matrix = matrix.round()
+     values, vectors = torch.linalg.eigh(matrix)
+'''),
     Wrong("elements_to_the_power", ["the power -1/4 of each element"], '''
 -    return (vectors * values**-0.25) @ vectors.T
 +    return matrix.abs() ** -0.25

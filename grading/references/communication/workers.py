@@ -41,6 +41,12 @@ class Job(NamedTuple):
     every: int
 
 
+def replica(start: Tensors) -> list[nn.Parameter]:
+    """A rank's parameters; the first, a matrix, has columns that follow each other in memory."""
+    first = start[0].t().contiguous().t()
+    return [nn.Parameter(weight) for weight in (first, *(w.clone() for w in start[1:]))]
+
+
 def pull(parameters: Sequence[nn.Parameter], targets: Sequence[torch.Tensor | None]) -> Targets:
     """Gradients of half the squared distance to the targets; copies of them."""
     for parameter, target in zip(parameters, targets, strict=True):
@@ -120,7 +126,8 @@ def play(
                 due.setdefault(step + delay + (slip == "late"), []).append(
                     (fragment, team.ways(fragment))
                 )
-        for fragment, ways in due.pop(step, []):
+        ending = due.pop(step, [])
+        for fragment, ways in ending[:1] if slip == "one" else ending:
             if slip == "late look":
                 ways = team.ways(fragment)
             team.meet(fragment, ways, keep)

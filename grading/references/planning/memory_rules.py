@@ -44,13 +44,17 @@ class Rank:
         sizes = {name: p.numel() for name, p in Transformer(config).named_parameters()}
         return {name: size for name, size in sizes.items() if ends.get(name, True)}
 
+    @cached_property
+    def pieces(self) -> dict[str, int]:
+        """The sizes of this rank's tensors, which tp has cut."""
+        return {
+            name: size // (1 if "norm" in name else self.layout.tp)
+            for name, size in self.tensors.items()
+        }
+
     def sized(self, *words: str) -> int:
         """Parameters of this rank in tensors with one of these words in the name."""
-        return sum(
-            size // (1 if "norm" in name else self.layout.tp)
-            for name, size in self.tensors.items()
-            if any(word in name for word in words)
-        )
+        return sum(n for name, n in self.pieces.items() if any(word in name for word in words))
 
     @cached_property
     def count(self) -> int:
@@ -147,10 +151,12 @@ def _wrong_states(r: Rank, name: str, right: int) -> dict[str, float]:
     whole, cut = r.held(name, level=9), r.held(name, level=0)
     since = {"parameters": "3 only", "gradients": "2 on", "optimizer": "1 on"}[name]
     each = r.each()[CLASSES.index(name)]
+    one_by_one = sum(-(-size // r.layout.dp) for size in r.pieces.values())
     known: dict[str, float] = {
         f"ZeRO cuts {name} from stage {since}": whole + cut - right,
         "ZeRO rounds up: a piece is as long on every rank": r.count / r.layout.dp * each,
         "ZeRO rounds up: the remainder is some rank's too": r.count // r.layout.dp * each,
+        "all tensors together are rounded up once": one_by_one * each,
         "in bytes, not in GiB": right / GIB,
         "in bytes, not in parameters": r.held(name, each=1),
     }

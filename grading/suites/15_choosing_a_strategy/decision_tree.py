@@ -187,7 +187,7 @@ def check_hidden(run: Run) -> None:
     _hold(run, _hidden(run))
 
 
-@check("the reason has the two numbers that decide", points=2, code="E")
+@check("the first two numbers in the reason are those that decide", points=2, code="E")
 @diagnosis("GB are 10⁹ bytes; see the last paragraph of the task")
 def check_reasons(run: Run) -> None:
     """E: rounded."""
@@ -197,8 +197,9 @@ def check_reasons(run: Run) -> None:
         for number in answer(case).numbers:
             near = [abs(one - number) <= max(0.51, number / 100) for one in said]
             run.true(
-                any(near),
+                any(near[:2]),
                 f"{name}: the reason lacks a number that decides",
                 measured=repr(reason[:120]),
                 expected=answer(case).why,
+                cause="other numbers come before it" if any(near) else "",
             )

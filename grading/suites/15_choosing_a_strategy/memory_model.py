@@ -151,7 +151,7 @@ def _number(run: Run, value: Any, what: str, where: str) -> float:
         measured=str(value),
         cause="bytes are whole numbers",
     )
-    return float(value)
+    return value
 
 
 def _same(one: float, two: float) -> bool:
@@ -159,7 +159,7 @@ def _same(one: float, two: float) -> bool:
 
 
 def _hold(run: Run, value: float, right: float, likely: dict[str, float], what: str) -> None:
-    """Fails if a number of bytes is wrong, with the rule that explains it."""
+    """Fails if a number of bytes is wrong, with the rule that explains it, or is no int."""
     if not _same(value, right):
         cause = next((why for why, other in likely.items() if _same(value, other)), "")
         run.fail(
@@ -168,6 +168,12 @@ def _hold(run: Run, value: float, right: float, likely: dict[str, float], what: 
             measured=f"{value:,.10g} bytes",
             cause=cause,
         )
+    run.true(
+        isinstance(value, int),
+        f"{what} is a float, not an int",
+        measured=repr(value),
+        cause="bytes are whole numbers: divide with //",
+    )
 
 
 def _compare(run: Run, key: str) -> None:

@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 from fractions import Fraction
-from typing import Any
+from typing import Any, NoReturn
+
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from course_lib.grade.suite import Exercise, Run, check, diagnosis
 from grading.references.planning.memo_rules import ANSWERS, Rank, make_config
@@ -43,6 +45,15 @@ ZERO1 = ("reduce_scatter", "all_gather")  # other calls on these axes are sums o
 
 
 # --- what runs on the ranks ----------------------------------------------------------------------
+class NoTensors(TorchDispatchMode):
+    """Refuses every operation of torch."""
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> NoReturn:
+        raise RuntimeError("the memo is arithmetic: make no model and no tensor")
+
+
 def drive(learner: Any, group: Any, cases: list[dict[str, Any]]) -> list[list[Any]]:
     """The memo of every stage of every case; a Fraction as numerator and denominator."""
     return [[_memo(learner, case, stage) for stage in range(case["sizes"]["pp"])] for case in cases]
@@ -50,9 +61,10 @@ def drive(learner: Any, group: Any, cases: list[dict[str, Any]]) -> list[list[An
 
 def _memo(learner: Any, case: dict[str, Any], stage: int) -> Any:
     config = make_config(case["shape"], case["moe"])
-    memo = learner.design_memo(
-        config, dict(case["sizes"]), list(case["blocks"]), stage, **case["options"]
-    )
+    with NoTensors():
+        memo = learner.design_memo(
+            config, dict(case["sizes"]), list(case["blocks"]), stage, **case["options"]
+        )
     if not isinstance(memo, dict):
         return repr(memo)
     return {key: _plain(key, value) for key, value in memo.items()}

@@ -27,7 +27,7 @@ EXERCISE = Exercise(
     ),
 )
 
-SIZE, SAVES = 7, 5
+SAVES = 5
 
 
 class Story(NamedTuple):
@@ -40,6 +40,8 @@ class Story(NamedTuple):
         saves: for each save who seals it: "all", "none", or the indices.
         lost: one node after the other, which is lost, and what is to be restored: a save's number.
         cut: whether a save that nobody seals follows each restore.
+        shape: of the shards.
+        dtype: of the shards.
     """
 
     name: str
@@ -48,14 +50,17 @@ class Story(NamedTuple):
     saves: tuple[Any, ...]
     lost: tuple[tuple[tuple[int, ...], int], ...]
     cut: bool = False
+    shape: tuple[int, ...] = (7,)
+    dtype: torch.dtype = torch.float32
 
 
 NODES = (
     Story("node 1 fails", 4, 2, ("all", "all"), (((2, 3), 1),)),
     Story("node 0 fails", 4, 2, ("all",), (((0, 1), 0),)),
     Story("one rank of three fails", 3, 1, ("all", "all", "all"), (((2,), 2),)),
-    Story("neighbours are on one node", 4, 3, ("all", "all"), (((1,), 1),)),
-)
+    Story("neighbours are on one node", 4, 3, ("all", "all"), (((1,), 1),),
+          shape=(3, 4), dtype=torch.float64),
+)  # fmt: skip
 TORN = (
     Story("a node fails in the middle of a save", 4, 2, ("all", "all", "none"), (((0, 1), 1),)),
     Story("only rank 0 has sealed", 4, 2, ("all", (0,)), (((2, 3), 0),)),
@@ -123,7 +128,7 @@ def tell(run: Run, stories: tuple[Story, ...]) -> None:
     """Plays each story and compares what every rank has."""
     for story in stories:
         shards = [
-            [run.random(SIZE, torch.float32) for _ in story.saves] for _ in range(story.world)
+            [run.random(story.shape, story.dtype) for _ in story.saves] for _ in range(story.world)
         ]
         inputs = [
             {"offset": story.offset, "saves": list(story.saves),
@@ -140,13 +145,15 @@ def tell(run: Run, stories: tuple[Story, ...]) -> None:
                     "the newest complete save was given up too early": 10 * save - 10,
                 }  # fmt: skip
                 run.equal(step, 10 * save, f"{what}: the step", likely=likely)
+                own = shards[rank][save]
                 slips = {
                     "the save has the values that training wrote later: copy the tensor":
-                        torch.full((SIZE,), -1.0),
+                        torch.full_like(own, -1.0),
                     "`shard` was not filled, or `copy` kept the tensor itself":
-                        torch.full((SIZE,), -2.0),
+                        torch.full_like(own, -2.0),
                     "the save that nobody sealed was written over the restored one":
-                        torch.full((SIZE,), -3.0),
+                        torch.full_like(own, -3.0),
+                    "the shard was kept in float32: keep its own dtype": own.float().to(own),
                 }  # fmt: skip
                 for other in range(story.world):
                     if other != rank:
@@ -154,7 +161,7 @@ def tell(run: Run, stories: tuple[Story, ...]) -> None:
                 for number, other_shard in enumerate(shards[rank]):
                     if number != save:
                         slips[f"this is the shard of save {number + 1}"] = other_shard
-                run.equal(shard, shards[rank][save], f"{what}: the shard", likely=slips)
+                run.equal(shard, own, f"{what}: the shard", likely=slips)
 
 
 @check("any one node may fail", points=5, code="E")

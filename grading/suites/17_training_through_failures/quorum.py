@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from typing import Any, NamedTuple
 
-from course_lib.grade.suite import Exercise, Run, check, diagnosis
+from course_lib.grade.suite import Exercise, Result, Run, check, diagnosis
 
 EXERCISE = Exercise(
     title="Who takes the next step",
@@ -54,15 +54,18 @@ class Slip(NamedTuple):
 def drive(learner: Any, group: Any, cases: list[list[Any]]) -> dict[str, Any]:
     """Each case, and once more with the dict filled the other way round."""
     found: list[Any] = []
+    same = True
     for members, heard, now, limits in cases:
         for rows in (heard, heard[::-1]):
             beats = {row[0]: learner.Heartbeat(*row[1:]) for row in rows}
-            back = learner.quorum(list(members), beats, now, learner.Limits(*limits))
+            given = list(members), dict(beats)
+            back = learner.quorum(*given, now, learner.Limits(*limits))
+            same &= given == (members, beats)
             if back is not None:
                 step, present, healing = back
                 back = [step, list(present), sorted([a, b] for a, b in healing.items())]
             found.append(back)
-    return {"found": found}
+    return {"found": found, "same": same}
 
 
 def drive_deal(learner: Any, group: Any, cases: list[list[Any]]) -> dict[str, Any]:
@@ -169,10 +172,11 @@ SLIPS = {
 }
 
 
+CHANGED = "make new ones: `sorted(...)`, `dict(...)`"
 UNSORTED = "ranks are taken in the order of the dict: take them in ascending order"
 
 
-def compare(run: Run, cases: list[Case]) -> None:
+def compare(run: Run, cases: list[Case]) -> Result:
     """Compares every answer with the rules."""
     back = run(drive, {"cases": [list(each) for each in cases]}, world=2)
     for output in run.each(back.outputs):
@@ -188,6 +192,7 @@ def compare(run: Run, cases: list[Case]) -> None:
                     likely[UNSORTED] = found[place]
                 what = f"the quorum of members {each.members} at {each.now:g}{order}"
                 run.equal(found[place], right, what, likely=likely)
+    return back
 
 
 @check("who is alive", points=3, code="E")
@@ -215,7 +220,9 @@ def check_heal(run: Run) -> None:
 @diagnosis("the same rules, with members and heartbeats drawn at random")
 def check_chance(run: Run) -> None:
     """E: hidden cases."""
-    compare(run, by_chance(run, 60))
+    back = compare(run, by_chance(run, 60))
+    for output in run.each(back.outputs):
+        run.true(output["same"], "an argument of `quorum` was changed", cause=CHANGED)
 
 
 DEALS: list[tuple[list[int], list[tuple[int, int]], list[int], str]] = [
@@ -248,8 +255,7 @@ def check_deal(run: Run) -> None:
                         now[r] = left.pop(0)
                 slips[why] = [left, sorted([a, b] for a, b in now.items()), True]
             right = slips.pop("")
-            cause = "make new ones: `sorted(...)`, `dict(...)`"
-            run.true(found[2], f"{what}: an argument was changed", cause=cause)
+            run.true(found[2], f"{what}: an argument was changed", cause=CHANGED)
             afresh = sorted([*todo, *(b for _, b in held)])
             dealt = [list(pair) for pair in zip(present, afresh, strict=False)]
             new = [afresh[len(present) :], dealt, True]

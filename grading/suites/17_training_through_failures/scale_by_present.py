@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -18,9 +19,8 @@ EXERCISE = Exercise(
         "add to each sum?",
         "An absent rank sends zeros instead of its tensor, and 0 instead of 1 for the count. It "
         "makes the same calls. (Multiplying by 0 is not enough: 0 · NaN is NaN.)",
-        "Make `mine = torch.zeros(tensor.numel() + 1, dtype=tensor.dtype)`; if present, fill it "
-        "with the tensor and a 1. Make one all-reduce, divide by `max(count, 1)`, and use "
-        "`tensor.copy_(...)`.",
+        "If not present, `tensor.zero_()`. All-reduce the tensor, and then `number = "
+        "torch.tensor(int(present))`: that is the count. Divide in place by `max(int(number), 1)`.",
     ),
 )
 
@@ -148,6 +148,8 @@ def check_bytes(run: Run) -> None:
     tensor, room = run.random((40, 30), torch.bfloat16), (1, 0, 1)
     inputs = [{"present": present, "values": tensor} for present in room]
     result = run(drive_strided, inputs, world=3)
+    for output in run.each(result.outputs):
+        run.close(output["mean"], tensor, "the mean of two equal tensors in bfloat16")
     for ledger in run.each(result.ledgers):
         calls = [event for event in ledger.events if event.parent < 0]
         sent = sum(event.sent for event in calls)
@@ -157,3 +159,9 @@ def check_bytes(run: Run) -> None:
         cause = "the tensor and a number are summed, in one all-reduce or in two"
         run.true(set(ops) == {"all_reduce"} and len(ops) <= 2, f"the calls are {ops}", cause=cause)
         run.true(sent > 0, "nothing was sent")
+        counts = [event.dtype for event in calls if math.prod(event.shape) != tensor.numel()]
+        run.true(
+            "bfloat16" not in counts,
+            "the ranks are counted in bfloat16",
+            cause="it counts only to 256: sum the number in a call of its own, in another dtype",
+        )

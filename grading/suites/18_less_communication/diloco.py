@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch import nn
 
 from course_lib.grade.suite import Exercise, Run, check, diagnosis, in_part
 from grading.references.communication import workers
@@ -57,7 +56,7 @@ def drive(
     said: dict[str, Any] = {}
     replicas = []
     for inner, outer in WAYS:
-        parameters = [nn.Parameter(weight.clone()) for weight in start]
+        parameters = workers.replica(start)
         storages = [p.data_ptr() for p in parameters]
         optimizer = INNER[inner]([{"params": parameters[:1]}, {"params": parameters[1:]}])
         made = learner.DiLoCo(optimizer, group, every, OUTER[outer])
@@ -101,10 +100,12 @@ def check_weights(run: Run) -> None:
     for inner, outer in WAYS:
         for output in run.each(result.outputs):
             begin = output[f"{inner}, {outer}"]["begin"]
+            same = list(map(torch.equal, begin, given.starts[0]))
+            copied = "one is not contiguous: `contiguous()` made a copy, and that was broadcast"
             run.true(
-                all(map(torch.equal, begin, given.starts[0])),
+                all(same),
                 "the weights after construction are not those of index 0",
-                cause="broadcast them",
+                cause=copied if all(same[1:]) else "broadcast them",
             )
         right = workers.play(given, inner, outer).weights
         wrong = {

@@ -61,10 +61,10 @@ def drive(learner: Any, group: Any, gradients: list[torch.Tensor]) -> dict[str, 
 
 
 # --- what they must bring back -------------------------------------------------------------------
-def _fed(run: Run) -> tuple[list[list[torch.Tensor]], Any]:
+def _fed(run: Run, dtype: torch.dtype = torch.float64) -> tuple[list[list[torch.Tensor]], Any]:
     count = run.number(18, 30)
     scales = [1, 1, 0.1, 1, 1]  # once, more is owed than comes
-    gradients = [[scale * run.random(count) for scale in scales] for _ in range(WORLD)]
+    gradients = [[scale * run.random(count, dtype) for scale in scales] for _ in range(WORLD)]
     return gradients, run(drive, [{"gradients": each} for each in gradients], world=WORLD)
 
 
@@ -72,14 +72,20 @@ def _fed(run: Run) -> tuple[list[list[torch.Tensor]], Any]:
 @diagnosis("each rank compresses and sends its gradient plus what it still owes")
 @in_part
 def check_means(run: Run) -> None:
-    """E: float64, three ranks; every rank has the same result, to the bit."""
-    gradients, result = _fed(run)
+    """E: three ranks, in two dtypes; every rank has the same result, to the bit."""
+    for dtype in (torch.float64, torch.float32):
+        _compare_means(run, dtype)
+
+
+def _compare_means(run: Run, dtype: torch.dtype) -> None:
+    gradients, result = _fed(run, dtype)
     for name, compressor in COMPRESSORS.items():
         right = compressed.feed(compressor, gradients).means
         wrong = {why: compressed.feed(compressor, gradients, s).means for why, s in KNOWN.items()}
         for output in run.each(result.outputs):
             found = output[name]
-            run.steps(found["means"], right, f"the mean of step {{}} with {name}", likely=wrong)
+            what = f"the mean of step {{}} with {name} in {dtype}"
+            run.steps(found["means"], right, what, likely=wrong, terms=STEPS * WORLD)
             for step in range(STEPS):
                 run.true(
                     torch.equal(found["means"][step], result.outputs[0][name]["means"][step]),
@@ -108,8 +114,13 @@ def check_errors(run: Run) -> None:
 @check("only messages are sent", points=3, code="B")
 @diagnosis("all-gather each part of the message once")
 def check_bytes(run: Run) -> None:
-    """B: exact, over all steps and compressors."""
-    gradients, result = _fed(run)
+    """B: exact, over all steps and compressors; of gradients in two dtypes."""
+    for dtype in (torch.float64, torch.float32):
+        _compare_bytes(run, dtype)
+
+
+def _compare_bytes(run: Run, dtype: torch.dtype) -> None:
+    gradients, result = _fed(run, dtype)
     like = gradients[0][0]
     message = STEPS * sum(compressor.nbytes(like) for compressor in COMPRESSORS.values())
     whole = len(COMPRESSORS) * STEPS * like.nbytes
@@ -118,5 +129,8 @@ def check_bytes(run: Run) -> None:
         "whole vectors are gathered: send messages": (WORLD - 1) * whole,
         "messages and errors are sent: errors stay on their rank": (WORLD - 1) * (message + whole),
         "every message is sent twice": 2 * (WORLD - 1) * message,
-    }
-    run.bytes(result, (WORLD - 1) * message, likely=likely)
+        "messages are of vectors in float64: compress in the gradient's dtype":
+            (WORLD - 1) * STEPS * sum(c.nbytes(like.double()) for c in COMPRESSORS.values()),
+    }  # fmt: skip
+    what = f"bytes sent of gradients in {dtype}"
+    run.bytes(result, (WORLD - 1) * message, what=what, likely=likely)

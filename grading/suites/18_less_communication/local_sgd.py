@@ -40,6 +40,10 @@ KNOWN = {
     "the optimizer's state was thrown away in the meeting": "reset",
     "only matrices were averaged: average vectors too": "matrices",
 }
+COPIED = (
+    "all weights are right but one, which is not contiguous: `contiguous()` made a copy, and only "
+    "that was averaged"
+)
 
 
 # --- what runs on the ranks ----------------------------------------------------------------------
@@ -55,7 +59,7 @@ def drive(
     said: dict[str, Any] = {}
     for name, make in INNER.items():
         still = nn.Parameter(frozen.clone(), requires_grad=False)
-        parameters = [nn.Parameter(weight.clone()) for weight in start]
+        parameters = workers.replica(start)
         storages = [p.data_ptr() for p in parameters]
         optimizer = make([{"params": [*parameters[:1], still]}, {"params": parameters[1:]}])
         made = learner.LocalSGD(optimizer, group, every)
@@ -97,21 +101,29 @@ def _trained(
 )
 @in_part
 def check_weights(run: Run) -> None:
-    """E: equal to three workers that one process plays, in float64."""
+    """E: equal to three workers that one process plays, in float64 and in bfloat16."""
     given, _, result = _trained(run)
     for name in INNER:
         right = workers.play(given, name).weights
         wrong = {why: workers.play(given, name, slip=slip).weights for why, slip in KNOWN.items()}
         for rank, output in enumerate(run.each(result.outputs)):
             own, likely = output[name], {why: of_rank(steps, rank) for why, steps in wrong.items()}
+            mine = of_rank(right, rank)
+            likely[COPIED] = [[a[0], *b[1:]] for a, b in zip(own["weights"], mine, strict=True)]
             what = f"the weights after step {{}} of {name}, with a meeting every {EVERY} steps"
-            run.steps(own["weights"], of_rank(right, rank), what, likely=likely)
+            run.steps(own["weights"], mine, what, likely=likely)
             run.true(
                 own["stayed"],
                 "the parameters have moved to other memory",
                 cause="others may refer to them: write into them",
             )
             run.true(own["untouched"], "`step` has changed the gradients of the parameters")
+    given, _, result = _trained(run, torch.bfloat16)
+    for name in INNER:
+        right = workers.play(given, name).weights
+        for rank, output in enumerate(run.each(result.outputs)):
+            what = f"the weights after step {{}} of {name} in bfloat16"
+            run.steps(output[name]["weights"], of_rank(right, rank), what, terms=16)
 
 
 @check(

@@ -81,7 +81,7 @@ def _thin(
 )
 @in_part
 def check_means(run: Run) -> None:
-    """E: float64, three ranks, five steps, two objects; then a mean of rank 1, and one of zeros."""
+    """E: three ranks, five steps, two objects; a mean of rank 1, and one of zeros; float32."""
     matrices, q, result = _thin(run)
     right = OBJECTS * compressed.power(matrices, q).means
     wrong = {why: OBJECTS * compressed.power(matrices, q, s).means for why, s in KNOWN.items()}
@@ -94,6 +94,10 @@ def check_means(run: Run) -> None:
         result = run(drive, {"q": q, "matrices": [filled]}, world=2)
         for found in run.each(result.outputs):
             run.close(found["means"][0], filled, f"the mean of matrices of {what}", terms=64)
+    matrices, q, result = _thin(run, torch.float32)
+    right = OBJECTS * compressed.power(matrices, q).means
+    for found in run.each(result.outputs):
+        run.steps(found["means"], right, "the mean of step {} in float32", terms=10_000)
 
 
 @check("the error is what this rank did not send", points=4, code="E")
@@ -138,4 +142,9 @@ def _compare_bytes(run: Run, dtype: torch.dtype) -> None:
         "they were sent in float32": [4 * n // size for n in sent(*thin)],
         "they were sent in float64": [8 * n // size for n in sent(*thin)],
     }
+    for ledger in run.each(result.ledgers):
+        payloads = [event.payload for event in ledger.calls()]
+        if rows * columns * size not in payloads:
+            cause = "two all-reduces in each step, not one for each column"
+            run.at_most(len(payloads), 2 * OBJECTS * STEPS, "the number of calls", cause=cause)
     run.bytes(result, sent(*thin), what=f"bytes sent in {dtype}", likely=likely)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import torch
@@ -31,8 +32,10 @@ EXERCISE = Exercise(
 )
 
 WORLD, EVERY, FRAGMENTS = 3, 5, ((0, 3), (2,), (1,))  # 5·2//3 is not 2·(5//3)
-WAYS = ((0, 0.0), (1, 0.5), (3, 0.25))  # delay and share
+# H, delay and share; with H = 2, two fragments begin after the same step.
+WAYS = ((EVERY, 0, 0.0), (EVERY, 1, 0.5), (EVERY, 3, 0.25), (2, 0, 0.0), (2, 1, 0.5))
 KNOWN = {
+    "several fragments may begin after the same step: one of them was left out": "one",
     "all fragments meet after the same step: fragment f must meet f·H//F steps later": "in phase",
     "θ of other fragments moved, too, by old gradients: their gradients must be None": "stale",
     "θ of other fragments moved on by momentum: a gradient of zeros is not None": "zeros",
@@ -54,24 +57,24 @@ def drive(
     group: Any,
     start: list[torch.Tensor],
     targets: list[workers.Targets],
-    every: int,
 ) -> dict[str, Any]:
-    """Trains this rank's replica with each delay; where in the ledger each step ended."""
+    """Trains this rank's replica in each way; where in the ledger each step ended."""
     said = []
-    for delay, keep in WAYS:
+    for every, delay, keep in WAYS:
         parameters = [nn.Parameter(weight.clone()) for weight in start]
         storages = [p.data_ptr() for p in parameters]
         made = learner.StreamingDiLoCo(
             INNER["AdamW"](parameters), group, every, OUTER["Nesterov"], FRAGMENTS, delay, keep
         )
         places, weights, under_way = [len(group.ledger.events)], [], []
+        before = len(group.ledger.open_events())  # of the way before
         untouched = True
         for step in targets:
             gradients = workers.pull(parameters, step)
             made.step()
             untouched &= workers.unchanged(parameters, gradients)
             places.append(len(group.ledger.events))
-            under_way.append(len(group.ledger.open_events()))
+            under_way.append(len(group.ledger.open_events()) - before)
             weights.append([p.detach().clone() for p in parameters])
         stayed = storages == [p.data_ptr() for p in parameters]
         said.append({"weights": weights, "places": places, "open": under_way,
@@ -83,13 +86,13 @@ def drive(
 def _trained(run: Run, dtype: torch.dtype = torch.float64) -> tuple[workers.Job, Any]:
     given = workers.job(run, WORLD, steps=3 * EVERY + 1, every=EVERY, dtype=dtype)
     inputs = [
-        {"start": start, "targets": targets, "every": EVERY}
+        {"start": start, "targets": targets}
         for start, targets in zip(given.starts, given.targets, strict=True)
     ]
     return given, run(drive, inputs, world=WORLD)
 
 
-@check("weights after every step, with three delays and three values of keep", points=8, code="E")
+@check("weights after every step, with several values of H, delay and keep", points=8, code="E")
 @diagnosis(
     "each fragment begins after its own step, with the weights of that moment, and takes its "
     "outer step `delay` steps later"
@@ -98,18 +101,16 @@ def _trained(run: Run, dtype: torch.dtype = torch.float64) -> tuple[workers.Job,
 def check_weights(run: Run) -> None:
     """E: equal to three workers that one process plays, in float64."""
     given, result = _trained(run)
-    for way, (delay, keep) in enumerate(WAYS):
-
-        def played(slip: str, delay: int = delay, keep: float = keep) -> Any:
-            return workers.play(
-                given, "AdamW", "Nesterov", fragments=FRAGMENTS, delay=delay, keep=keep, slip=slip
-            ).weights
-
-        right = played("")
-        wrong = {why: played(slip) for why, slip in KNOWN.items()}
+    for way, (every, delay, keep) in enumerate(WAYS):
+        job = given._replace(every=every)
+        play = partial(
+            workers.play, job, "AdamW", "Nesterov", fragments=FRAGMENTS, delay=delay, keep=keep
+        )
+        right = play().weights
+        wrong = {why: play(slip=slip).weights for why, slip in KNOWN.items()}
         for rank, output in enumerate(run.each(result.outputs)):
             likely = {why: of_rank(steps, rank) for why, steps in wrong.items()}
-            what = f"the weights after step {{}}, with a delay of {delay} and keep = {keep}"
+            what = f"the weights after step {{}}, with H = {every}, delay = {delay}, keep = {keep}"
             found = output["ways"][way]
             run.steps(found["weights"], of_rank(right, rank), what, likely=likely)
             cause = "somebody may hold them: write into them"
@@ -128,26 +129,27 @@ def check_bytes(run: Run) -> None:
 def _compare_bytes(run: Run, dtype: torch.dtype) -> None:
     _, result = _trained(run, dtype)
     for rank, found in enumerate(run.each(result.outputs)):
-        for way, (delay, _) in enumerate(WAYS):
+        for way, (every, delay, _) in enumerate(WAYS):
             steps = workers.sent_by_step(result.ledgers[rank], found["ways"][way]["places"])
             for step, sent in enumerate(steps, 1):
                 begins = [
                     [torch.Size(SHAPES[n]).numel() for n in fragment]
                     for f, fragment in enumerate(FRAGMENTS)
-                    if (step - f * EVERY // len(FRAGMENTS)) % EVERY == 0
+                    if (step - f * every // len(FRAGMENTS)) % every == 0
                 ]
                 counts = [n for fragment in begins for n in fragment]
-                ways = (counts, [sum(counts)])
+                ways = (counts, [sum(fragment) for fragment in begins], [sum(counts)])
                 fair = [workers.all_reduced(some, dtype, WORLD, rank) for some in ways]
-                every = [torch.Size(s).numel() for s in SHAPES]
+                all_of_them = [torch.Size(s).numel() for s in SHAPES]
                 if sent in fair:
                     continue
                 likely = {
-                    "all fragments meet at once": workers.all_reduced(every, dtype, WORLD, rank),
+                    "all fragments meet at once":
+                        workers.all_reduced(all_of_them, dtype, WORLD, rank),
                     "nothing is sent, although a fragment is due": 0 if counts else -1,
                     **workers.in_other_dtypes(fair[0], dtype),
                 }  # fmt: skip
-                what = f"bytes sent in step {step} in {dtype}, with a delay of {delay}"
+                what = f"bytes sent in step {step} in {dtype}, with H = {every}, delay = {delay}"
                 run.equal(sent, fair[0], what, likely=likely)
 
 
@@ -157,17 +159,19 @@ def check_order(run: Run) -> None:
     """O: from the ledger: a call is open after exactly those steps that a meeting outlasts."""
     _, result = _trained(run)
     for output in run.each(result.outputs):
-        for way, (delay, _) in enumerate(WAYS):
+        for way, (every, delay, _) in enumerate(WAYS):
             for step, found in enumerate(output["ways"][way]["open"], 1):
                 begins = [
                     begin
                     for begin in range(max(1, step - delay + 1), step + 1)
                     for f in range(len(FRAGMENTS))
-                    if (begin - f * EVERY // len(FRAGMENTS)) % EVERY == 0
+                    if (begin - f * every // len(FRAGMENTS)) % every == 0
                 ]
                 likely = {
                     "it waits too early: training must go on during the all-reduce": False,
                     "the meeting began too early, or the wait comes too late": True,
                 }
-                what = f"whether a call is under way after step {step}, with a delay of {delay}"
+                what = (
+                    f"whether a call is under way after step {step} (H = {every}, delay = {delay})"
+                )
                 run.equal(found > 0, bool(begins), what, likely=likely)

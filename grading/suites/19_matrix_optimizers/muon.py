@@ -100,21 +100,21 @@ def _train(optimizer: Any, weights: list[nn.Parameter], rows: list[Row]) -> dict
         for weight, gradient in zip(weights, row, strict=True):
             if gradient is not None:
                 untouched &= weight.grad is not None and torch.equal(weight.grad, gradient)
-    kept = _elements(vars(optimizer), set(places))
+    kept = _bytes(vars(optimizer), set(places))
     stayed = places == [w.data_ptr() for w in weights]
     return {"history": history, "untouched": untouched, "kept": kept, "stayed": stayed}
 
 
-def _elements(value: Any, seen: set[int]) -> int:
-    """Elements of all tensors in an object's attributes, each once, without those in `seen`."""
+def _bytes(value: Any, seen: set[int]) -> int:
+    """Bytes of all tensors in an object's attributes, each once, without those in `seen`."""
     if isinstance(value, torch.Tensor):
         new = value.data_ptr() not in seen and value.dim() > 0
         seen.add(value.data_ptr())
-        return value.numel() if new else 0
+        return value.nbytes if new else 0
     if isinstance(value, dict):
-        return sum(_elements(item, seen) for item in value.values())
+        return sum(_bytes(item, seen) for item in value.values())
     if isinstance(value, (list, tuple)):
-        return sum(_elements(item, seen) for item in value)
+        return sum(_bytes(item, seen) for item in value)
     return 0
 
 
@@ -167,18 +167,20 @@ SLIPS = {
 }
 
 
-def _case(run: Run) -> tuple[list[torch.Tensor], list[Row], list[dict[str, Any]]]:
+def _case(
+    run: Run, dtype: torch.dtype = torch.float64
+) -> tuple[list[torch.Tensor], list[Row], list[dict[str, Any]]]:
     """Hidden weights of three shapes; the second has no gradient in some steps, the third zeros.
 
     Returns the weights, the gradients, and what came of PLAIN and of OPTIONS.
     """
     small, large = run.number(3, 6), run.number(8, 13)
-    start = [run.random(shape) for shape in ((small, large), (large, small), (small, small))]
+    start = [run.random(shape, dtype) for shape in ((small, large), (large, small), (small, small))]
     rows: list[Row] = []
     for number in range(UPDATES):
-        row: Row = [run.random(w.shape) for w in start]
+        row: Row = [run.random(w.shape, dtype) for w in start]
         row[1] = None if number in (0, 2) else row[1]
-        row[2] = torch.zeros(small, small).double() if number == 2 else row[2]
+        row[2] = torch.zeros(small, small, dtype=dtype) if number == 2 else row[2]
         rows.append(row)
     given = {"start": start, "rows": rows, "options": [PLAIN, OPTIONS]}
     return start, rows, run(drive, given).outputs[0]
@@ -238,11 +240,13 @@ def check_update(run: Run) -> None:
 @check("one tensor of state for each matrix, and nothing else is changed", points=2, code="M")
 @diagnosis("keep only M, change weights in place, and do not change gradients")
 def check_state(run: Run) -> None:
-    """M: elements kept between steps; gradients and places of weights."""
-    start, _, (_, found) = _case(run)
+    """M: bytes kept between steps in float32; gradients, weights and their places."""
+    start, rows, (_, found) = _case(run, torch.float32)
     cause = "write the direction to a new tensor"
     run.true(found["untouched"], "a gradient has changed", cause=cause)
     run.true(found["stayed"], "a weight has moved to other memory", cause="change it in place")
-    cause = "more than one momentum for each matrix"
-    what = "the number of elements kept from step to step"
-    run.at_most(found["kept"], sum(w.numel() for w in start), what, cause=cause)
+    cause = "more than one momentum for each matrix, or one in another dtype"
+    what = "the number of bytes kept from step to step"
+    run.at_most(found["kept"], sum(w.nbytes for w in start), what, cause=cause)
+    for got, weight in zip(found["history"][-1], updated(start, rows, OPTIONS)[-1], strict=True):
+        run.close(got, weight, f"the weight of {tuple(weight.shape)} in float32", terms=2000)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch.utils.flop_counter import FlopCounterMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import FlopCounterMode, flop_registry
 
 from course_lib.grade.suite import Exercise, Run, check, diagnosis
 
@@ -30,16 +31,33 @@ Matrices = list[torch.Tensor]
 
 
 # --- what runs on the ranks ----------------------------------------------------------------------
+class Products(TorchDispatchMode):
+    """Notes the dtypes of all matrix products."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.dtypes: set[torch.dtype] = set()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        made = func(*args, **(kwargs or {}))
+        if func.overloadpacket in flop_registry:
+            self.dtypes.add(made.dtype)
+        return made
+
+
 def drive(learner: Any, group: Any, matrices: Matrices, steps: int) -> dict[str, Any]:
     """Makes copies orthogonal; counts the operations of each."""
     given = [matrix.clone() for matrix in matrices]
     made, operations = [], []
-    for matrix in given:
-        with FlopCounterMode(display=False) as counter:
-            made.append(learner.newton_schulz(matrix, steps))
-        operations.append(counter.get_total_flops())
+    with Products() as products:
+        for matrix in given:
+            with FlopCounterMode(display=False) as counter:
+                made.append(learner.newton_schulz(matrix, steps))
+            operations.append(counter.get_total_flops())
     kept = all(torch.equal(one, other) for one, other in zip(given, matrices, strict=True))
-    return {"made": made, "operations": operations, "kept": kept}
+    return {
+        "made": made, "operations": operations, "kept": kept, "dtypes": list(products.dtypes),
+    }  # fmt: skip
 
 
 # --- what it must bring back ---------------------------------------------------------------------
@@ -48,7 +66,14 @@ def through(matrix: torch.Tensor, steps: int, how: str = "") -> torch.Tensor:
     u, s, v = torch.linalg.svd(matrix.double(), full_matrices=False)
     if how == "exact":
         return u @ v
-    norm = {"none": torch.ones(()), "spectral": s.max()}.get(how, s.norm())
+    norm = {
+        "none": torch.ones(()),
+        "spectral": s.max(),
+        "unbounded": s.norm(),
+        "zeros": s.norm() if s.norm() >= 1e-7 else torch.tensor(torch.inf),
+        "squared": s.square().sum().clamp(min=1e-7).sqrt(),
+        "longer": s.norm() + 1e-7,
+    }.get(how, s.norm().clamp(min=1e-7))
     s = s / norm
     a, b, c = (1.5, -0.5, 0.0) if how == "cubic" else (A, B, C)
     power = 3 if how == "square" else 5
@@ -63,6 +88,10 @@ SLIPS = {
     "the coefficients are those of the cubic iteration": "cubic",
     "A is used in place of A·A": "square",
     "all singular values are exactly 1: compute the iteration instead": "exact",
+    "divide by at least 1e-7": "unbounded",
+    "a matrix with a smaller norm is divided by 1e-7: it does not become zeros": "zeros",
+    "1e-7 is the least norm, not the least square of it": "squared",
+    "1e-7 was added to the norm: it is the least that the norm can be": "longer",
 }
 
 
@@ -107,27 +136,31 @@ def check_scale(run: Run) -> None:
     _compare(run, [matrix, matrix.T.contiguous()], 0)
 
 
-@check("a matrix of zeros stays one", points=2, code="E")
-@diagnosis("0/0 is NaN: divide by at least 1e-7")
+@check("a matrix of zeros stays one, and a small norm", points=2, code="E")
+@diagnosis("divide by the norm, or by 1e-7 if the norm is smaller")
 def check_zeros(run: Run) -> None:
-    """E: a parameter that had no gradient yet; almost zeros."""
-    tiny = run.random((3, 5)) * 1e-12
+    """E: a parameter that had no gradient yet; a norm above 1e-7, and one below."""
     zeros = torch.zeros(3, 5).double()
-    found = run(drive, {"matrices": [zeros, tiny], "steps": 5}).outputs[0]["made"]
+    found = run(drive, {"matrices": [zeros], "steps": 5}).outputs[0]["made"]
     likely = {"0/0 is NaN: divide by at least 1e-7": zeros / 0}
     run.close(found[0], zeros, "the result for a matrix of zeros", likely=likely)
-    run.true(
-        bool((found[1].abs() < 0.1).all()),
-        "a matrix with elements of 1e-12 became an update of full size",
-        cause="divide by at least 1e-7",
-    )
+    matrix = run.random((3, 5))
+    _compare(run, [matrix / matrix.norm() * norm for norm in (4e-7, 5e-8)], 5)
 
 
 @check("the dtype is kept, and the input is not changed", points=2, code="E")
 def check_dtype(run: Run) -> None:
-    """E: float32; the argument is looked at afterwards."""
-    found = _compare(run, [run.random((4, 9), torch.float32)], 3, terms=400)
-    run.true(found["kept"], "the matrix that was given has changed", cause="work on a copy")
+    """E: float32 and bfloat16; the argument is looked at afterwards."""
+    for dtype, steps, terms in ((torch.float32, 3, 400), (torch.bfloat16, 1, 16)):
+        found = _compare(run, [run.random((4, 9), dtype)], steps, terms=terms)
+        run.true(found["kept"], "the matrix that was given has changed", cause="work on a copy")
+        run.true(
+            found["dtypes"] == [dtype],
+            f"the products for a matrix in {dtype} are in another dtype",
+            expected=str(dtype),
+            measured=", ".join(map(str, found["dtypes"])),
+            cause="every step must compute in the matrix's own dtype",
+        )
 
 
 @check("no more operations than the rule allows", points=2, code="M")
