@@ -87,7 +87,7 @@ WRONG = [
 -    bias_E += rate * (load_E.double().mean() - load_E).sign().to(bias_E.dtype)
 +    bias_E += rate * (load_E.double().mean().ceil() - load_E).sign().to(bias_E.dtype)
 '''),
-    Wrong("second_message_is_empty", ["what 4 moves send is not what it should be"], '''
+    Wrong("second_message_is_empty", ["a second all-reduce", "is one too many"], '''
      all_reduce(load_E, group)
 +    all_reduce(load_E[:0], group)
 '''),

@@ -160,11 +160,12 @@ def check_bytes(run: Run) -> None:
     bias, given, result = _moves(run)
     experts, moves = len(bias), len(given[0])
     for rank, ledger in enumerate(run.each(result.ledgers)):
-        once, one = (one_all_reduce(count, WORLD, rank) for count in (experts, 1))
+        once, one, empty = (one_all_reduce(count, WORLD, rank) for count in (experts, 1, 0))
         gathered = f"all_gather, {8 * experts * (WORLD - 1):,} bytes sent"
         likely = {
             "nothing is sent: the loads of the other ranks count too": [],
             "twice as many: one all-reduce is enough": once * 2 * moves,
+            "a second all-reduce, even an empty one, is one too many": (once + empty) * moves,
             "E all-reduces of one number: one of E numbers is enough": one * experts * moves,
             "all ranks' counts are gathered: sum them": [gathered] * moves,
         }
