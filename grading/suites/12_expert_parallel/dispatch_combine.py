@@ -211,7 +211,7 @@ def _sums(run: Run, teams: list[list[Member]]) -> None:
     for name, _, found, team, index in _each(run, teams):
         likely = wrong_sums(team, index)
         what = f"y ({name})"
-        run.close(found["y"], one_process(team)[index]["y"], what, likely=likely)
+        run.close(found["y"], one_process(team)[index]["y"], what, likely=likely, terms=64)
 
 
 def _gradients(run: Run, teams: list[list[Member]]) -> None:

@@ -200,13 +200,13 @@ def _compare(run: Run, case: Case, what: str) -> None:
 
 def _compare_tokens(run: Run, found: Any, right: Values, rank: int, words: str) -> None:
     """Outputs, and the gradients of what this rank gave."""
-    run.close(found["y"], right["y"], f"the output {words}", rank=rank)
+    run.close(found["y"], right["y"], f"the output {words}", rank=rank, terms=64)
     run.true(found["graph"], f"the output {words} has no graph", rank=rank, cause=BACKWARD)
     for name, thing in (("x", "tokens"), ("weight", "weights")):
         said = f"the gradient of the {thing} {words}"
         cause = "no gradient flows through: send rows with exchange_in_group"
         run.true(found[name] is not None, f"{said} is None", rank=rank, cause=cause)
-        run.close(found[name], right[name], said, rank=rank)
+        run.close(found[name], right[name], said, rank=rank, terms=64)
 
 
 def _compare_experts(
@@ -222,7 +222,7 @@ def _compare_experts(
             right = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
             cause = "no token came, and it was not run: run it on no rows"
             run.true(gradient is not None, f"{name} is None, not zeros", rank=rank, cause=cause)
-            run.close(gradient, right, name, rank=rank, terms=20)
+            run.close(gradient, right, name, rank=rank, terms=64)
 
 
 @check("tokens for every expert, and gradients that add up", points=2, code="E")

@@ -89,9 +89,9 @@ def drive_refusals(learner: Any, group: Any, cases: list[Any]) -> dict[str, Any]
     """What build_mesh says to meshes that cannot be."""
     axes, split = list[str](), group.split
 
-    def noted(lines: Any, axis: str) -> Any:
-        axes.append(axis)
-        return split(lines, axis)
+    def noted(parts: Any, axis: Any) -> Any:
+        axes.append(str(axis))
+        return split(parts, axis)
 
     group.split = noted
     return {"said": [_refusal(learner, group, axes, *case) for case in cases]}
