@@ -31,7 +31,8 @@ kept, and sends nothing. So each rank may recompute whichever blocks it likes. (
 - PyTorch's `checkpoint(fn, *args, use_reentrant=False)` is given. It returns `fn(*args)`, but holds
   only the inputs, and calls `fn(*args)` a second time in backward. There is one backward.
 - `block` calls `add` any number of times, with tensors of any shapes, which `add` must not change.
-  In the second run, the n-th call returns what the n-th call of the first run returned.
+  A sum has its part's dtype, and is sent in it. In the second run, the n-th call returns what the
+  n-th call of the first run returned.
 - `add` is differentiable. As in g, the gradient of a part is the gradient of the sum, which every
   rank already has: backward sends nothing. This holds in both runs.
 - Many calls, also of the same block, may be waiting for their backward at the same time. Each keeps

@@ -21,7 +21,8 @@ how many must you divide for the mean over all ranks?
 Rules
 - After the call every parameter that requires a gradient has the gradient of the trained loss, on
   every rank that holds it. Replicas must stay equal, and so must the router, on all ranks.
-- A gradient that is None counts as zeros and takes part, because other ranks may have one. Frozen
+- A gradient that is None counts as zeros and takes part, because other ranks may have one. Any
+  other is changed in place: it stays the same tensor, which need not be contiguous. Frozen
   parameters keep None.
 - Experts differ along `expert`: their gradients must not be mixed, and are never sent along
   `expert` or over the world. With S bytes of this rank's experts, R replicas, P bytes of all other

@@ -10,7 +10,7 @@ are added:
     balance = E · sum over e of f_e · P_e
         f_e: the share of all T·k choices that fell on expert e. A count, without a gradient.
         P_e: the mean of expert e's score over the T tokens; the gradient flows through it.
-        1 if experts are used evenly, E/k if it is always the same k (Switch Transformers, 2.2).
+        1 if experts are used evenly; up to E/k if always the same k are (Switch Transformers, 2.2).
     z = mean over tokens of (log of the sum over e of exp(logit_e))²
         keeps logits small, so that rounding does not choose experts (ST-MoE, 3.3).
 

@@ -23,12 +23,12 @@ Rules
   experts is on the member with index i // (E/N). Each token goes to one expert.
 - Every rank calls both exchanges in forward; their backwards call two more. Together with the
   counts in `plan` that makes 5 all-to-alls on every rank, in every step. Send rows only to the
-  ranks that need them, without padding or dummy rows.
+  ranks that need them, in the dtype of `x_TD`, without padding or dummy rows.
 - After a backward, each parameter that requires a gradient has one, with zeros if no token came. As
   always, a backward adds to an existing gradient. Frozen parameters keep `grad` None.
 - `sum_gradients`: a parameter whose gradient is None on this rank takes part with zeros, because it
-  may have one elsewhere; afterwards it has the sum, like all others. Frozen parameters are left
-  out.
+  may have one elsewhere; afterwards it has the sum, like all others. Any other gradient is summed
+  in place: it stays the same tensor, which need not be contiguous. Frozen parameters are left out.
 - Ranks are numbered by `group.index`; the group need not be the whole world. T differs from rank to
   rank.
 

@@ -19,9 +19,10 @@ There are four kinds of parameters:
 
     expert   an expert's matrix, or this rank's part of it
     other    any other matrix, or this rank's part of it
-    norm     a norm's weight, which all ranks of tp have whole. With sequence parallelism each of
-             them has normalised its own part of the positions, and has the gradient of these alone.
-             Without it each has normalised all, and all have the same gradient
+    norm     the weight of a norm over the whole width (not of queries or keys), which all ranks of
+             tp have whole. With sequence parallelism each of them has normalised its own part of
+             the positions, and has the gradient of these alone. Without it each has normalised all,
+             and all have the same gradient
     tied     embedding and output layer in one: one weight (this rank's part of it) which the first
              and the last stage of pp both have, and use. Its gradient is the sum of both uses
 
@@ -33,7 +34,8 @@ only sizes, so it can be checked on twelve meshes of 8 ranks without starting a 
 Rules
 - After the call, every parameter that requires a gradient has the gradient of the whole batch's
   loss, on every rank that has the parameter. Frozen parameters keep None.
-- A gradient that is None counts as zeros and takes part, because another rank may have one.
+- A gradient that is None counts as zeros and takes part, because another rank may have one. Any
+  other is changed in place: it stays the same tensor, which need not be contiguous.
 - Each gradient is sent once for each reduction that it needs, in its own dtype: for S bytes over N
   ranks, that is 2(N-1)/N·S bytes. One all-reduce per parameter is allowed.
 

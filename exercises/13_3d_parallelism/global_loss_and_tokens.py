@@ -24,7 +24,7 @@ Rules
   count. Sum losses in float64, whatever their dtype.
 - A rank passes at most 32 bytes in all to its collectives (for example two sums of 8 bytes), and
   nothing is sent between ranks that differ in tp.
-- Do not change the arguments.
+- Do not change the arguments: neither the lists nor their tensors.
 
 You may use all of `course_lib.comm`. `mesh["dp"]` is this rank's group along one axis, and
 `mesh["dp", "cp"]` the group of all ranks that differ from it only in these axes. An axis may have

@@ -9,8 +9,8 @@ type of a tensor says how its true value follows from what the ranks have:
     "V"              varying: there is no true value, the ranks just have different values
 
 You get the types of some tensors and a program. A program is a list of lines (name, operation,
-arguments...). The arguments are names of tensors; for some operations, the last one is a dim, 0 or
-1. The line gives its result the name `name`. If that name is in use already, it stands for the new
+arguments...). The arguments are names of tensors; for some operations, the last one is a dim (0 or
+1). The line gives its result the name `name`. If that name is in use already, it stands for the new
 tensor from then on.
 
 With these operations, each rank computes from what it has itself. The true value of the result is

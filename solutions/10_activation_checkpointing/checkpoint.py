@@ -8,9 +8,10 @@ So a stack of L blocks holds L inputs and one block's activations, at the price 
     x = checkpoint(block, x, mask, 0.1)     instead of     x = block(x, mask, 0.1)
 
 You write the forward and the backward of an autograd function that does this. In such a `forward`,
-autograd does not record: nothing inside is saved. `ctx` carries what you put on it to `backward`;
-store tensors with `ctx.save_for_backward`, and get them back from `ctx.saved_tensors`. `backward`
-gets the output's gradient, and returns one gradient for each argument of `forward`, in order.
+autograd does not record: nothing inside is saved. `ctx` carries what you put on it to `backward`.
+Store tensors with `ctx.save_for_backward`, and get them back from `ctx.saved_tensors`: this raises
+a RuntimeError if one has been changed since. `backward` gets the output's gradient, and returns one
+gradient for each argument of `forward`, in order.
 
 Rules
 - `fn` returns one tensor, and returns the same when it is called again with the same arguments.

@@ -32,8 +32,8 @@ Rules
   averaged.
 - `x_TD` and `chosen_TK` need not be contiguous; no argument is changed.
 - dispatch makes one all-to-all of counts (int64; a rank sends those of all experts that it does not
-  hold), and dispatch and combine make one all-to-all of rows each. Rows that stay on their rank
-  cost nothing. The backward costs the same again, without the counts.
+  hold), and dispatch and combine make one all-to-all of rows each, in the rows' dtype. Rows that
+  stay on their rank cost nothing. The backward costs the same again, without the counts.
 
 You may use all of `course_lib.comm`. `all_to_all(output, input, group, output_sizes, input_sizes)`
 sends parts of `input` along dim 0 and fills `output`; the sizes are lists with the number of rows

@@ -30,8 +30,9 @@ Rules
   world, and it returns the group of the line that holds this rank. It is collective: all ranks call
   it, for the same axes in the same order.
 - `build_mesh` raises ValueError, before it makes a group, if
-    - a name in `sizes` is not an axis, or a size is below 1: the message has the name or the size;
-    - the product of the sizes is not the size of the world: the message has both numbers;
+    - a name in `sizes` is not an axis: the message has the name;
+    - a size is below 1: it has the size;
+    - the product of the sizes is not the size of the world: it has both numbers;
     - the ranks of some tp line are on different nodes: it has "tp", its size and ranks_per_node.
   If one rank refuses, all must refuse; otherwise the others wait for it in `split` forever.
 """

@@ -20,7 +20,7 @@ square, or one adds all of it and the others nothing.
 
 Write two functions:
 1. `grad_norm_nd(parts, mesh)`: the 2-norm of all gradients of the model, a float64 tensor without
-dims on the CPU, the same on every rank. No gradient is changed.
+   dims on the CPU, the same on every rank. No gradient is changed.
 2. `clip_grad_norm_nd(parts, mesh, max_norm)`: multiplies every gradient, in place, by min(1,
    max_norm / (norm + 1e-6)), and returns the norm before that.
 

@@ -29,8 +29,9 @@ Rules
 - A step's gradients must not contain those of earlier steps.
 - The axes may have any sizes, including 1. Embedding and output layer are not tied.
 
-You may use - `Mesh(world, sizes)`: `mesh["dp"]` is this rank's group on an axis, `mesh["pp", "dp"]`
-  on two. When a group on several axes is asked for the first time, all ranks must ask for it.
+You may use
+- `Mesh(world, sizes)`: `mesh["dp"]` is this rank's group on an axis, `mesh["pp", "dp"]` on two.
+  When a group on several axes is asked for the first time, all ranks must ask for it.
 - `tensor_parallel(model, group)` cuts a model's matrices by rows or columns, in place, so the model
   gets new parameters. The norms' weights, the only vectors, stay whole on all ranks of `tp`, which
   have the same gradients for them.
@@ -41,8 +42,9 @@ You may use - `Mesh(world, sizes)`: `mesh["dp"]` is this rank's group on an axis
   returns the losses without weights; an empty list if the last stage is on another rank.
 - `clip_grad_norm_nd(parameters, copies, group, max_norm)`: `copies(parameter)` says how many ranks
   of the group have the same part of a parameter, so that each part counts once.
-- `all_reduce(tensor, group)` works in place. You may not use `lay_out`, `train_step` and
-  `MeshModel`: they are the answer.
+- `all_reduce(tensor, group)`, which works in place.
+
+You may not use `lay_out`, `train_step` and `MeshModel`: they are the answer.
 """
 
 from collections.abc import Callable, Mapping

@@ -137,6 +137,18 @@ WRONG = [
 -    return output
 +    return torch.utils.checkpoint.checkpoint(fn, *args, use_reentrant=False)
 '''),
+    Wrong("tensors_on_ctx", ["an input was changed in place before backward", "save_for_backward"], '''
+-        ctx.places = [i for i, arg in enumerate(args) if torch.is_tensor(arg)]
+-        ctx.save_for_backward(*(args[i] for i in ctx.places))
+-        ctx.args = [None if torch.is_tensor(arg) else arg for arg in args]
++        ctx.args = args
+@@
+-        for i, tensor in zip(ctx.places, ctx.saved_tensors, strict=True):  # mutate: same
+-            args[i] = tensor.detach().requires_grad_(ctx.needs_input_grad[i + 2])
++        for i, tensor in enumerate(args):
++            if torch.is_tensor(tensor):
++                args[i] = tensor.detach().requires_grad_(ctx.needs_input_grad[i + 2])
+'''),
 ]
 
 RIGHT = [
@@ -222,6 +234,7 @@ def checkpoint(fn, *args):
     dtype = torch.get_autocast_dtype("cpu")
     needed = [isinstance(arg, torch.Tensor) and arg.requires_grad for arg in args]
     held = [arg.detach() if isinstance(arg, torch.Tensor) else arg for arg in args]
+    ages = [arg._version for arg in held if isinstance(arg, torch.Tensor)]
     count, filled = [0], {}
 
     def pack(tensor):
@@ -234,6 +247,8 @@ def checkpoint(fn, *args):
 
     def unpack(slot):
         if slot not in filled:
+            if ages != [arg._version for arg in held if isinstance(arg, torch.Tensor)]:
+                raise RuntimeError("an input was changed")
             filled.clear()
             new = [a.detach().requires_grad_() if n else a for a, n in zip(held, needed)]
             now = torch.get_rng_state()

@@ -112,6 +112,13 @@ WRONG = [
 -        sums.append(total.detach())
 +        sums.append(total)
 '''),
+    Wrong("sum_in_float64", ["bytes of an element on the wire, where all tensors are bf16"], '''
+-        total = part.clone()
++        total = part.double()
+@@
+-        return total
++        return total.to(part.dtype)
+'''),
 ]
 
 RIGHT = [

@@ -74,6 +74,23 @@ WRONG = [
 -    bias_E += rate * (load_E.double().mean() - load_E).sign().to(bias_E.dtype)
 +    bias_E += rate * (load_E - load_E.double().mean()).sign().to(bias_E.dtype)
 '''),
+    Wrong("expert_by_expert", ["E all-reduces of one number"], '''
+-    all_reduce(load_E, group)
++    for load in load_E.split(1):
++        all_reduce(load, group)
+'''),
+    Wrong("mean_rounded_down", ["do not round it down"], '''
+-    bias_E += rate * (load_E.double().mean() - load_E).sign().to(bias_E.dtype)
++    bias_E += rate * (load_E.sum() // len(load_E) - load_E).sign().to(bias_E.dtype)
+'''),
+    Wrong("mean_rounded_up", ["do not round it up"], '''
+-    bias_E += rate * (load_E.double().mean() - load_E).sign().to(bias_E.dtype)
++    bias_E += rate * (load_E.double().mean().ceil() - load_E).sign().to(bias_E.dtype)
+'''),
+    Wrong("second_message_is_empty", ["a second all-reduce", "is one too many"], '''
+     all_reduce(load_E, group)
++    all_reduce(load_E[:0], group)
+'''),
 ]
 
 RIGHT = [

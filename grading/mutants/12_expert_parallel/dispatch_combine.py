@@ -666,6 +666,24 @@ WRONG = [
 +    home_SD = exchange_in_group(as_it_came_RD, going, coming, group)
 +    choices_SD = home_SD[order.argsort()]
 '''),
+    Wrong("column_by_column", ["the number of all-to-alls"], '''
+-    rows_RD = exchange_in_group(x_TD[order // top_k], coming, going, group)
++    columns = x_TD[order // top_k].split(1, 1)
++    rows_RD = torch.cat([exchange_in_group(c, coming, going, group) for c in columns], 1)
+'''),
+    Wrong("rows_in_float64", ["rows are sent in float64"], '''
+-    rows_RD = exchange_in_group(x_TD[order // top_k], coming, going, group)
++    rows_RD = exchange_in_group(x_TD[order // top_k].double(), coming, going, group)
+@@
+-    return rows_RD[by_expert], coming_NO.sum(0).tolist(), Route(order, going, coming, by_expert)
++    rows_RD = rows_RD[by_expert].to(x_TD.dtype)
++    return rows_RD, coming_NO.sum(0).tolist(), Route(order, going, coming, by_expert)
+@@
+-    home_SD = exchange_in_group(as_it_came_RD, route.going, route.coming, group)
++    home_SD = exchange_in_group(as_it_came_RD.double(), route.going, route.coming, group)
+-    choices_SD = home_SD[route.order.argsort()]
++    choices_SD = home_SD[route.order.argsort()].to(rows_RD.dtype)
+'''),
 ]
 
 RIGHT = [

@@ -162,6 +162,14 @@ WRONG = [
 +        return
      for parameters, group in ((experts, replicas), (others, world)):
 '''),
+    Wrong("new_gradient", ["is another tensor", "in place"], '''
+-                parameter.grad.div_(world.size)
++                parameter.grad = parameter.grad / world.size
+'''),
+    Wrong("sums_a_copy", ["a copy of it was summed"], '''
+-                all_reduce(parameter.grad, group)  # mutate: same
++                all_reduce(parameter.grad.contiguous(), group)
+'''),
 ]
 
 RIGHT = [
@@ -226,7 +234,7 @@ def expert_grad_sync(
                 parameter.grad.div_(world.size)
                 all_reduce(parameter.grad, group)
 '''),
-    Right("variant_flat", "one message for each group, new tensors as gradients", '''
+    Right("variant_flat", "one message for each group", '''
 from collections.abc import Iterable
 
 import torch
@@ -243,7 +251,7 @@ def expert_grad_sync(
         grads = [torch.zeros_like(p) if p.grad is None else p.grad for p in own]
         flat = torch.cat([gradient.flatten() for gradient in grads]) / world.size
         all_reduce(flat, group)
-        for parameter, part in zip(own, flat.split([p.numel() for p in own]), strict=True):
-            parameter.grad = part.view_as(parameter)
+        for parameter, grad, part in zip(own, grads, flat.split([p.numel() for p in own]), strict=True):
+            parameter.grad = grad.copy_(part.view_as(parameter))
 '''),
 ]

@@ -327,6 +327,25 @@ WRONG = [
 -        if parameter.requires_grad:
 +        if parameter.requires_grad or parameter.grad is not None:
 '''),
+    Wrong("new_gradient", ["is another tensor", "sum in place"], '''
+-            all_reduce(parameter.grad, group)
++            total = parameter.grad.clone()
++            all_reduce(total, group)
++            parameter.grad = total
+'''),
+    Wrong("rows_in_float64", ["the rows are sent in a wider dtype"], '''
+-    rows_RD = exchange_in_group(x_TD[route.order], route.coming, route.going, group)
+-    parts = rows_RD[route.by_expert].split(route.loads)
++    rows_RD = exchange_in_group(x_TD[route.order].double(), route.coming, route.going, group)
++    parts = rows_RD[route.by_expert].to(x_TD.dtype).split(route.loads)
+@@
+-    home_TD = exchange_in_group(done_RD, route.going, route.coming, group)
++    home_TD = exchange_in_group(done_RD.double(), route.going, route.coming, group).to(x_TD.dtype)
+'''),
+    Wrong("sums_a_copy", ["a copy of it was summed"], '''
+-            all_reduce(parameter.grad, group)
++            all_reduce(parameter.grad.contiguous(), group)
+'''),
 ]
 
 RIGHT = [
@@ -606,7 +625,8 @@ def sum_gradients(parameters: Iterable[nn.Parameter], group: Group) -> None:
     flat = torch.cat([gradient.flatten() for gradient in grads])
     all_reduce(flat, group)
     for parameter, part in zip(own, flat.split([p.numel() for p in own]), strict=True):
-        parameter.grad = part.view_as(parameter)
+        grad = parameter.grad
+        parameter.grad = part.view_as(parameter) if grad is None else grad.copy_(part.view_as(grad))
 '''),
     Right("variant_touches_parameters", "empty experts are not run, but their parameters are in the graph", '''
 from collections.abc import Iterable, Sequence

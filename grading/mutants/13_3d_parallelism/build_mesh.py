@@ -194,7 +194,7 @@ WRONG = [
 -    return {axis: world.split(lines[axis], axis) for axis in AXES}
 +    return {axis: world.split(lines[axis], "mesh") for axis in AXES}
 '''),
-    Wrong("negative_sizes", ["a mesh of dp -1 × pp -2"], '''
+    Wrong("negative_sizes", ["a mesh of dp -1 × ep -1 × pp 2"], '''
 -    too_small = any(size < 1 for size in sizes.values())  # mutate: same
 -    if set(sizes) - set(AXES) or too_small or count != world.size:
 +    if set(sizes) - set(AXES) or count != world.size:
@@ -302,7 +302,7 @@ WRONG = [
 +    if set(sizes) - set(AXES) or min(sizes.values(), default=1) < 1 or count != world.size:
 +        raise ValueError("wrong sizes")
 '''),
-    Wrong("sizes_not_looked_at", ["the message does not say 8"], '''
+    Wrong("sizes_not_looked_at", ["a mesh of dp 2 × tp 4 on 2 ranks", "was refused after groups had been made"], '''
 -    count = math.prod(sizes.values())
 -    too_small = any(size < 1 for size in sizes.values())  # mutate: same
 -    if set(sizes) - set(AXES) or too_small or count != world.size:
@@ -392,6 +392,12 @@ WRONG = [
 +    strange = any(sizes[axis] > 1 for axis in set(sizes) - set(AXES))
 +    if strange or too_small or count != world.size:
 '''),
+    Wrong("groups_before_refusal", ["tp 2 on 2 ranks, 1 on each node, was refused after groups had been made"], '''
+     if any(line[0] // ranks_per_node != line[-1] // ranks_per_node for line in lines["tp"]):
++        for axis in AXES:
++            world.split(lines[axis], axis)
+         raise ValueError(f"tp {sizes['tp']} goes across nodes of {ranks_per_node} ranks each")
+'''),
 ]
 
 RIGHT = [
@@ -477,7 +483,7 @@ def build_mesh(world: Group, sizes: Mapping[str, int], ranks_per_node: int) -> d
         raise ValueError(f"tp {sizes['tp']} goes across nodes of {ranks_per_node} ranks each")
     return {axis: world.split(lines[axis][::-1], axis) for axis in AXES[::-1]}
 '''),
-    Right("variant_strides", "with strides", '''
+    Right("variant_strides", "with strides; a message of its own for each refusal, which names one axis", '''
 import math
 from collections.abc import Mapping
 
@@ -505,9 +511,15 @@ def axis_ranks(rank: int, axis: str, sizes: Mapping[str, int]) -> list[int]:
 
 
 def build_mesh(world: Group, sizes: Mapping[str, int], ranks_per_node: int) -> dict[str, Group]:
+    for axis in sizes:
+        if axis not in AXES:
+            raise ValueError(f"unknown axis {axis}")
+    for axis in AXES:
+        if sizes.get(axis, 1) < 1:
+            raise ValueError(f"{axis} has size {sizes[axis]}, which is below 1")
     count = math.prod(sizes.values())
-    if set(sizes) - set(AXES) or min(sizes.values(), default=1) < 1 or count != world.size:
-        raise ValueError(f"a mesh of {dict(sizes)} = {count} ranks in a world of {world.size}")
+    if count != world.size:
+        raise ValueError(f"a mesh of {count} ranks in a world of {world.size}")
     lines = {
         axis: sorted({tuple(axis_ranks(rank, axis, sizes)) for rank in range(world.size)})
         for axis in AXES

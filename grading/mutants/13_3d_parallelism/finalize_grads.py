@@ -108,6 +108,10 @@ WRONG = [
 -            all_reduce(parameter.grad, group)  # mutate: same
 +            all_reduce(parameter.grad, group, "avg")
 '''),
+    Wrong("new_gradient", ["the gradient of norm on pp 3 × dp 2 is another tensor", "in place"], '''
+-            parameter.grad.div_(divisor)
++            parameter.grad = parameter.grad / divisor
+'''),
     Wrong("norms_always_over_tp", ["added up over tp: its ranks have the same gradient already", "without sequence parallelism"], '''
 -    if kind == "norm" and sequence:  # mutate: same
 +    if kind == "norm":
@@ -187,10 +191,14 @@ WRONG = [
 +                all_reduce(parameter, group)
 +                parameter.div_(divisor)
 '''),
+    Wrong("sums_a_copy", ["ranks of dp have other tokens", "which is divided by them nevertheless"], '''
+-            all_reduce(parameter.grad, group)  # mutate: same
++            all_reduce(parameter.grad.contiguous(), group)
+'''),
 ]
 
 RIGHT = [
-    Right("variant_axis_by_axis", "the mean first, axis by axis, and sums after it", '''
+    Right("variant_axis_by_axis", "the mean first, axis by axis, and sums after it; fields by name", '''
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -225,7 +233,8 @@ def reduce_plan(kind: str, sizes: Mapping[str, int], sequence: bool) -> list[Red
 
 
 def finalize_grads(held: Sequence[Held], mesh: Mesh, ends: Group | None, sequence: bool) -> None:
-    for parameter, kind in held:
+    for each in held:
+        parameter, kind = each.parameter, each.kind
         if not parameter.requires_grad:
             continue
         if parameter.grad is None:
@@ -235,7 +244,7 @@ def finalize_grads(held: Sequence[Held], mesh: Mesh, ends: Group | None, sequenc
             all_reduce(parameter.grad, group)
             parameter.grad.div_(divisor)
 '''),
-    Right("variant_flat", "one message for each kind, dtype and reduction; new tensors as gradients", '''
+    Right("variant_flat", "one message for each kind, dtype and reduction", '''
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -276,8 +285,8 @@ def finalize_grads(held: Sequence[Held], mesh: Mesh, ends: Group | None, sequenc
         for axes, divisor in reduce_plan(kind, mesh.sizes, sequence):
             all_reduce(flat, ends if axes == ENDS else mesh[axes])
             flat /= divisor
-        for parameter, part in zip(own, flat.split([p.numel() for p in own]), strict=True):
-            parameter.grad = part.view(parameter.shape).clone()
+        for parameter, grad, part in zip(own, grads, flat.split([p.numel() for p in own]), strict=True):
+            parameter.grad = grad.copy_(part.view(parameter.shape))
 '''),
     Right("variant_no_plan", "the calls are written out, without the plan", '''
 from collections.abc import Mapping, Sequence
@@ -323,7 +332,8 @@ def finalize_grads(held: Sequence[Held], mesh: Mesh, ends: Group | None, sequenc
             if kind == "tied" and ends is not None:
                 all_reduce(total, ends)
             all_reduce(total, mesh["dp", "cp"] if kind == "expert" else data)
-            parameter.grad = total / data.size
+            total /= data.size
+            parameter.grad = total if parameter.grad is None else parameter.grad.copy_(total)
 '''),
     Right("variant_one_reduction_for_norms", "norms over four axes at once; divides first; ENDS always", '''
 from collections.abc import Mapping, Sequence

@@ -213,6 +213,19 @@ WRONG = [
 -        total += loss.to(total)
 +        total += loss.to(total).nan_to_num(posinf=0.0)
 '''),
+    Wrong("empties_the_targets", ["the targets that were given have changed", "leave the list"], '''
+-    counted = sum(int((target != IGNORED).sum()) for target in targets)
++    counted = 0
++    while targets:
++        counted += int((targets.pop() != IGNORED).sum())
+'''),
+    Wrong("targets_in_place", ["the targets that were given have changed"], '''
+-    counted = sum(int((target != IGNORED).sum()) for target in targets)
++    counted = 0
++    for target in targets:
++        counted += int((target != IGNORED).sum())
++        target.clamp_(min=0)
+'''),
 ]
 
 RIGHT = [

@@ -238,6 +238,10 @@ WRONG = [
 -    factor = min(1.0, max_norm / (float(norm) + 1e-6))
 +    factor = min(1.0, max_norm / (float(norm)))
 '''),
+    Wrong("scales_a_copy", ["clipped to"], '''
+-            part.parameter.grad.mul_(factor)
++            part.parameter.grad.contiguous().mul_(factor)
+'''),
 ]
 
 RIGHT = [

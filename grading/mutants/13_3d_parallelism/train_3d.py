@@ -182,6 +182,14 @@ WRONG = [
     Wrong("zero_grad_forgotten", ["it still contains the previous step's"], '''
 -        optimizer.zero_grad()  # mutate: same
 '''),
+    Wrong("copies_along_pp", ["the clipped gradient (pp 1 × dp 3 × tp 2", "the norms' weights count tp times"], '''
+-    copies = {p: dp.size * (tp.size if p.dim() == 1 else 1) for p in parameters}
++    copies = {p: dp.size * (pp.size if p.dim() == 1 else 1) for p in parameters}
+'''),
+    Wrong("schedule_of_tp", ["the schedule 1F1B on 1 ranks", "a schedule for 2 ranks"], '''
+-    schedule = one_f_one_b(pp.size, micro_batches)  # mutate: same
++    schedule = one_f_one_b(tp.size, micro_batches)
+'''),
 ]
 
 RIGHT = [

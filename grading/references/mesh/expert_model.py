@@ -47,9 +47,11 @@ def apply(values: Values, number: int, rows: torch.Tensor) -> torch.Tensor:
 
 
 def trained(values: Values) -> dict[str, torch.nn.Parameter]:
-    """Parameters of the same values, some of them frozen."""
+    """Parameters of the same values, whose memory is not in order; some of them are frozen."""
     return {
-        name: torch.nn.Parameter(value.clone(), name.split(".")[-1] not in FROZEN)
+        name: torch.nn.Parameter(
+            value.clone().t().contiguous().t(), name.split(".")[-1] not in FROZEN
+        )
         for name, value in values.items()
     }
 

@@ -100,7 +100,7 @@ def walk(checkpoint: Call, given: dict[str, Any]) -> dict[str, Any]:
 
 
 def drive(learner: Any, group: Any, given: dict[str, Any]) -> dict[str, Any]:
-    """The chain with the learner's checkpoint; then without autograd."""
+    """The chain with the learner's checkpoint; then without autograd; then one changed input."""
 
     def call(fn: Call, *args: Any) -> torch.Tensor:
         y = learner.checkpoint(fn, *args)
@@ -112,7 +112,14 @@ def drive(learner: Any, group: Any, given: dict[str, Any]) -> dict[str, Any]:
     with torch.no_grad():
         block = Block(*given["weights"][0])
         y = learner.checkpoint(block, given["data"].t(), 0, given["data"].t(), None)
-    return found | {"watched": y.requires_grad}
+    inner = given["inner"].clone().requires_grad_()
+    changed, noticed = call(block, inner, 0, inner, None).sum(), False
+    inner.detach().add_(1)
+    try:
+        changed.backward()
+    except RuntimeError:
+        noticed = True
+    return found | {"watched": y.requires_grad, "noticed": noticed}
 
 
 def waves(x: torch.Tensor, gain: torch.Tensor) -> torch.Tensor:
@@ -214,6 +221,12 @@ def check_gradients(run: Run) -> None:
     run.equal([g is None for g in found["one"]], [g is None for g in wanted["one"]], what)
     run.close(found["one"], wanted["one"], what)
     run.equal(found["watched"], False, "whether the output under `no_grad` requires a gradient")
+    run.true(
+        found["noticed"],
+        "an input was changed in place before backward, and backward raised no error",
+        expected="RuntimeError: the second run must not compute from other numbers",
+        cause="autograd looks after tensors in `ctx.save_for_backward`, and after no others",
+    )
 
 
 @check("the second run draws the same numbers, and none are drawn outside", points=4, code="E")

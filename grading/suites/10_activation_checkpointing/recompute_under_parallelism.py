@@ -10,7 +10,7 @@ from torch.utils.checkpoint import checkpoint as recompute_all
 
 from course_lib.comm import reduce_from_group
 from course_lib.grade.suite import Exercise, Run, check, diagnosis
-from grading.references.data_parallel.training import explained
+from grading.references.data_parallel.training import explained, only_bf16
 from grading.references.recompute import block_runs
 from grading.references.tensor_parallel import block_stack
 from grading.references.tensor_parallel.cut_layers import one_all_reduce, stretches
@@ -39,7 +39,7 @@ EXERCISE = Exercise(
 WORLD = 3
 COUNTS = (1, 4, 2)  # blocks that each rank recomputes if it decides by itself
 BUDGETS = (130, 80, 100)  # of the ranks, whose needs are 1, 3 and 2 blocks of the stack
-COUNT = 8192  # numbers of an input of the stack that is measured
+COUNT = 32768  # numbers of an input of the stack that is measured, in bf16
 ASK = "Every rank takes part in the all-reduce, even one that already knows that nothing is enough."
 ALIKE = (
     "Ranks that recompute different blocks repeat different all-reduces: all need the same count."
@@ -181,7 +181,7 @@ def _stack(run: Run, given: block_stack.Given, way: str) -> Any:
         for rank in range(WORLD)
     ]
     if way == "all":
-        large = {"large": run.random(COUNT)}
+        large = {"large": run.random(COUNT, torch.bfloat16)}
         return explained(run, drive_all, [each | large for each in inputs], WORLD, AGAIN)
     return explained(run, drive_stack, inputs, WORLD, ALIKE if way == "agreed" else AGAIN)
 
@@ -265,7 +265,7 @@ def check_agreed(run: Run) -> None:
 @check("kept sums: nothing is sent again", points=3, code="B")
 @diagnosis("backward sends f's sums of gradients; what forward has received is kept")
 def check_sent(run: Run) -> None:
-    """B: what a stack of recomputed blocks sends in forward and backward."""
+    """B: what a stack of recomputed blocks sends in forward and backward; and another, in bf16."""
     given = block_stack.given_of(run)
     result = _stack(run, given, "all")
     for rank, found in enumerate(run.each(result.outputs)):
@@ -279,6 +279,7 @@ def check_sent(run: Run) -> None:
             }
             run.equal(len(sent), len(once), f"the all-reduces in {way} of 4 blocks", likely=likely)
             run.equal(sent, once, f"what is sent in {way} of 4 blocks")
+        only_bf16(run, result.ledgers[rank].events[found["marks"][-1] :], rank)
 
 
 @check("kept sums: each rank recomputes what it likes", points=4, code="H")
@@ -316,4 +317,4 @@ def check_memory(run: Run) -> None:
     """M: every byte that is alive after forward, after backward, and without a backward."""
     result = _stack(run, block_stack.given_of(run), "all")
     for rank, output in enumerate(result.outputs):
-        block_runs.live_bytes_are(run, output["memory"], COUNT * 8, rank)
+        block_runs.live_bytes_are(run, output["memory"], COUNT * 2, rank)

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from course_lib.grade.suite import Exercise, Run, check, diagnosis
-from course_lib.trace import wire_bytes
+from grading.references.tensor_parallel.cut_layers import one_all_reduce, sends
 
 EXERCISE = Exercise(
     title="Balanced by a bias, without a loss",
@@ -34,7 +34,7 @@ def drive_choice(
     learner: Any, group: Any, scores: torch.Tensor, bias: torch.Tensor, toward: torch.Tensor
 ) -> dict[str, Any]:
     """Chooses, and takes the gradient of the weights; the scores are not contiguous."""
-    leaf = scores.t().clone().t().requires_grad_()
+    leaf = scores.t().contiguous().t().requires_grad_()
     watched = bias.clone().requires_grad_()
     pair = learner.choose(leaf, watched, toward.shape[1])
     good = isinstance(pair, (tuple, list)) and len(pair) == 2
@@ -100,7 +100,10 @@ def check_choice(run: Run) -> None:
 
 
 def _moves(run: Run) -> tuple[torch.Tensor, list[list[torch.Tensor]], Any]:
-    """A bias, each rank's batches, and the run: uneven, even, and none on index 1."""
+    """A bias, each rank's batches, and the run.
+
+    Loads are uneven, then even; then index 1 has no tokens; then expert 0 has one more than others.
+    """
     experts = run.number(5, 9)
     bias = run.random(experts)
     even = torch.arange(experts)[:, None]
@@ -108,7 +111,8 @@ def _moves(run: Run) -> tuple[torch.Tensor, list[list[torch.Tensor]], Any]:
     for rank in range(WORLD):
         tokens = run.integers(0, experts, (4 + 3 * rank, 2)).clamp(max=experts - 1 - rank)
         later = run.integers(0, experts, (0 if rank == 1 else 5, 2))
-        given.append([tokens, even.roll(rank), later])
+        more = torch.cat([even, even[:1]]) if rank == 1 else even
+        given.append([tokens, even.roll(rank), later, more])
     inputs = [{"bias": bias, "batches": batches} for batches in given]
     return bias, given, run(drive_moves, inputs, world=WORLD)
 
@@ -116,7 +120,7 @@ def _moves(run: Run) -> tuple[torch.Tensor, list[list[torch.Tensor]], Any]:
 @check("the bias moves by the loads of all ranks", points=4, code="E")
 @diagnosis("the sign of the mean load minus the expert's load, times the rate")
 def check_moves(run: Run) -> None:
-    """E: uneven loads, then even ones, then a rank without tokens."""
+    """E: uneven loads, even ones, a rank without tokens, and a mean that is no whole number."""
     bias, given, result = _moves(run)
     for rank, found in enumerate(run.each(result.outputs)):
         right = bias
@@ -125,7 +129,8 @@ def check_moves(run: Run) -> None:
         for step, after in enumerate(found["biases"]):
             loads = [torch.bincount(mine[step].flatten(), minlength=len(bias)) for mine in given]
             load = torch.stack(loads).sum(0)
-            missing = load.double().mean() - load
+            mean = load.double().mean()
+            missing = mean - load
             before, right = right, moved(right, load)
             likely = {
                 "moved by this rank's own load: sum the loads over the ranks": moved(
@@ -134,7 +139,11 @@ def check_moves(run: Run) -> None:
                 "the wrong direction: busy experts must become less attractive": 2 * before - right,
                 "moved by the size of the error, not by its sign": before + RATE * missing,
                 "moved by the error relative to the mean, not by its sign": before
-                + RATE * missing / load.double().mean(),
+                + RATE * missing / mean,
+                "the mean is not a whole number: do not round it down": before
+                + RATE * (mean.floor() - load).sign(),
+                "the mean is not a whole number: do not round it up": before
+                + RATE * (mean.ceil() - load).sign(),
                 "it has not moved: change it in place": before,
                 "at the mean load a bias must not change; here it went down": before
                 + RATE * torch.where(missing > 0, 1.0, -1.0),
@@ -147,13 +156,18 @@ def check_moves(run: Run) -> None:
 @check("one all-reduce of E int64", points=2, code="B")
 @diagnosis("count first, then sum the counts over the ranks")
 def check_bytes(run: Run) -> None:
-    """B: exact, from the ledger."""
+    """B: call by call, from the ledger."""
     bias, given, result = _moves(run)
-    size, moves = 8 * len(bias), len(given[0])
-    sent = [moves * wire_bytes("all_reduce", size, WORLD, rank, 8)[0] for rank in range(WORLD)]
-    likely: dict[str, Any] = {
-        "nothing is sent: the loads of the other ranks count too": 0,
-        "twice as many: one all-reduce is enough": [2 * each for each in sent],
-        "all ranks' counts are gathered: sum them": moves * size * (WORLD - 1),
-    }
-    run.bytes(result, sent, likely=likely)
+    experts, moves = len(bias), len(given[0])
+    for rank, ledger in enumerate(run.each(result.ledgers)):
+        once, one, empty = (one_all_reduce(count, WORLD, rank) for count in (experts, 1, 0))
+        gathered = f"all_gather, {8 * experts * (WORLD - 1):,} bytes sent"
+        likely = {
+            "nothing is sent: the loads of the other ranks count too": [],
+            "twice as many: one all-reduce is enough": once * 2 * moves,
+            "a second all-reduce, even an empty one, is one too many": (once + empty) * moves,
+            "E all-reduces of one number: one of E numbers is enough": one * experts * moves,
+            "all ranks' counts are gathered: sum them": [gathered] * moves,
+        }
+        sent = sends(result, rank, 0, len(ledger.events))
+        run.equal(sent, once * moves, f"what {moves} moves send", likely=likely)

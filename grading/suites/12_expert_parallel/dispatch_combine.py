@@ -30,7 +30,7 @@ EXERCISE = Exercise(
     ),
 )
 
-SHAPES = ((1, 1), (1, 3), (2, 2))  # groups, and ranks in each
+SHAPES = ((1, 1), (1, 3), (2, 2))  # groups, and ranks in each; in float32 if there are two
 LEAVES = ("x", "weights", "a", "b")
 NAMES = {"x": "tokens", "weights": "weights", "a": "experts' a", "b": "experts' b"}
 Member = dict[str, Any]  # what one rank is given
@@ -124,7 +124,12 @@ def wrong_sums(members: list[Member], index: int) -> dict[str, torch.Tensor]:
 
 # --- cases ---------------------------------------------------------------------------------------
 def members_of(
-    run: Run, sizes: list[int], counts: list[int], top_k: int, used: int = 0
+    run: Run,
+    sizes: list[int],
+    counts: list[int],
+    top_k: int,
+    used: int = 0,
+    dtype: torch.dtype = torch.float64,
 ) -> list[Member]:
     """What the ranks of one group are given.
 
@@ -134,19 +139,20 @@ def members_of(
         counts: how many tokens each has.
         top_k: k.
         used: choose among as many experts, from the first on; all if 0.
+        dtype: of tokens, weights and experts.
     """
     width, inner, experts = run.number(3, 7), run.number(3, 6), used or sum(sizes)
     members = []
     for own, tokens in zip(sizes, counts, strict=True):
         members.append(
             {
-                "x": run.random((tokens, width)),
+                "x": run.random((tokens, width), dtype),
                 "chosen": run.random((tokens, experts)).argsort(-1)[:, :top_k].contiguous(),
-                "weights": run.random((tokens, top_k)).abs() + 0.1,
-                "a": run.random((own, width, inner)),
-                "b": run.random((own, inner, width)),
+                "weights": run.random((tokens, top_k), dtype).abs() + 0.1,
+                "a": run.random((own, width, inner), dtype),
+                "b": run.random((own, inner, width), dtype),
                 "sizes": sizes,
-                "given": run.random((tokens, width)),
+                "given": run.random((tokens, width), dtype),
             }
         )
     return members
@@ -154,11 +160,11 @@ def members_of(
 
 def _usual(run: Run, groups: int, size: int) -> list[list[Member]]:
     """For each group its members: hidden, unequal numbers of experts and of tokens."""
-    found = []
+    found, dtype = [], torch.float64 if groups == 1 else torch.float32
     for _ in range(groups):
         sizes = [run.number(1, 4) + (size == 1) for _ in range(size)]
         counts = [run.number(5, 12) + 2 * index for index in range(size)]
-        found.append(members_of(run, sizes, counts, min(size, 2) + (size == 3)))
+        found.append(members_of(run, sizes, counts, min(size, 2) + (size == 3), dtype=dtype))
     return found
 
 
@@ -205,7 +211,7 @@ def _sums(run: Run, teams: list[list[Member]]) -> None:
     for name, _, found, team, index in _each(run, teams):
         likely = wrong_sums(team, index)
         what = f"y ({name})"
-        run.close(found["y"], one_process(team)[index]["y"], what, likely=likely)
+        run.close(found["y"], one_process(team)[index]["y"], what, likely=likely, terms=64)
 
 
 def _gradients(run: Run, teams: list[list[Member]]) -> None:
@@ -312,26 +318,31 @@ def check_empty(run: Run) -> None:
 @check("bytes: rows there and back, forward and backward, and counts once", points=4, code="B")
 @diagnosis("k rows for each token with D numbers each, and the counts of the others' experts")
 def check_bytes(run: Run) -> None:
-    """B: exact, from the ledger, for each rank."""
+    """B: exact, from the ledger, for each rank; in float64 and in float32."""
     for groups, size in SHAPES[1:]:
         teams = _usual(run, groups, size)
         result = _ran(run, drive, _inputs(teams))
         flows = [flow(team, index) for team in teams for index in range(size)]
         likely = {
             "weights are sent too: they must stay at home": [
-                bytes_sent(each) + 8 * (each["out"] + each["in"]) for each in flows
+                bytes_sent(each) + each["item"] * (each["out"] + each["in"]) for each in flows
             ],
             "counts are gathered: a rank needs only those of its own experts": [
                 bytes_sent(each) - 8 * each["others"] + 8 * each["gathered"] for each in flows
             ],
             "parts are padded to the longest": [
-                8 * (each["others"] + 4 * each["padded"] * each["width"]) for each in flows
+                8 * each["others"] + each["item"] * 4 * each["padded"] * each["width"]
+                for each in flows
             ],
-            "outputs are sent twice": [
-                bytes_sent(each) + 8 * (each["out"] + each["in"]) * each["width"] for each in flows
+            "outputs are sent twice": [bytes_sent(each) + rows_sent(each) // 2 for each in flows],
+            "rows are sent in float64: send them in their dtype": [
+                bytes_sent(each) + rows_sent(each) for each in flows
             ],
         }
         run.bytes(result, [bytes_sent(each) for each in flows], likely=likely)
+        for ledger in run.each(result.ledgers):
+            found = [event.op for event in ledger.events if event.parent < 0]
+            run.equal(found.count("all_to_all"), 5, "the number of all-to-alls, two in backward")
 
 
 def flow(team: list[Member], index: int) -> dict[str, int]:
@@ -346,9 +357,15 @@ def flow(team: list[Member], index: int) -> dict[str, int]:
         "out": int(going[index].sum()) - own, "in": int(going[:, index].sum()) - own,
         "others": sum(sizes) - sizes[index], "gathered": (len(sizes) - 1) * sum(sizes),
         "padded": (len(sizes) - 1) * int(going.max()), "width": team[0]["x"].shape[1],
+        "item": team[0]["x"].itemsize,
     }  # fmt: skip
 
 
+def rows_sent(each: dict[str, int]) -> int:
+    """Bytes of a member: rows out and outputs back, and the same for gradients."""
+    return each["item"] * 2 * (each["out"] + each["in"]) * each["width"]
+
+
 def bytes_sent(each: dict[str, int]) -> int:
-    """Of a member, in float64: rows out and outputs back, the same for gradients, and counts."""
-    return 8 * (each["others"] + 2 * (each["out"] + each["in"]) * each["width"])
+    """Those, and the counts."""
+    return 8 * each["others"] + rows_sent(each)

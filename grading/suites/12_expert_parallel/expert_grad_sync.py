@@ -38,6 +38,7 @@ EXERCISE = Exercise(
 )
 
 STEPS, LR, MOMENTUM = 3, 0.3, 0.9
+IN_PLACE = "others may have the tensor, or its memory: sum and divide in place"
 SKIPPED = (
     "A parameter without a gradient takes part with zeros: another rank may have one, and waits."
 )
@@ -60,7 +61,7 @@ def drive(
     experts = [p for name, p in own.items() if name[0].isdigit()]
     others = [p for name, p in own.items() if not name[0].isdigit()]
     stepper = torch.optim.SGD(own.values(), lr=LR, momentum=MOMENTUM)
-    said: dict[str, Any] = {"gradients": []}
+    said: dict[str, Any] = {"gradients": [], "replaced": []}
     for batch in batches:
         stepper.zero_grad()
         loss_of(own, batch, spread_experts(own, spread, batch["everyone"])).backward()
@@ -69,7 +70,9 @@ def drive(
                 int(name[0]) in chosen for chosen in batch["everyone"]
             ):
                 parameter.grad = None
+        before = {name: p.grad for name, p in own.items() if p.grad is not None}
         learner.expert_grad_sync(iter(experts), iter(others), replicas, world)
+        said["replaced"] += [name for name, grad in before.items() if own[name].grad is not grad]
         said["gradients"].append(
             {name: None if p.grad is None else p.grad.clone() for name, p in own.items()}
         )
@@ -212,6 +215,8 @@ def _known(model: Model, index: int, name: str, grads: list[Values]) -> Values:
         return {"averaged over the replicas of the experts only: the router is on all ranks":
                 replicas.mean(0), **known, "divided by the number of replicas": mean * part.spread,
                 "this is the rank's own gradient: nothing was averaged": grads[index][name],
+                "the rank's own gradient, divided: a copy of it was summed":
+                grads[index][name] / part.size,
                 }  # fmt: skip
     place = model.part.place(index)[1]
     number, rest = int(name[0]) - place * OWN, name[1:]
@@ -230,7 +235,8 @@ def _known(model: Model, index: int, name: str, grads: list[Values]) -> Values:
         mixed: all_mixed / part.size,
         f"{mixed}, and not divided": all_mixed,
         "this is the rank's own gradient: nothing was summed over its replicas": own,
-        "the rank's own gradient, divided: nothing was summed over its replicas": own / part.size,
+        "the rank's own gradient, divided: nothing was summed over its replicas, or a copy of it "
+        "was summed": own / part.size,
     }
 
 
@@ -253,6 +259,8 @@ def _compare(run: Run, models: list[Model], result: Any, experts: bool) -> None:
             right = torch.stack([each[name] for each in grads]).mean(0)
             likely = _known(model, index, name, grads)
             run.close(gradient, right, what, rank=rank, terms=50, likely=likely)
+            same = name not in found["replaced"]
+            run.true(same, f"{what} is another tensor", rank=rank, cause=IN_PLACE)
 
 
 PLANS = (SQUARE, SPREAD, TWO)

@@ -47,6 +47,7 @@ BACKWARD = (
     "The backward of the exchange hangs if a rank's part has no graph: run every expert, even on "
     "no rows."
 )
+IN_PLACE = "others may have the tensor, or its memory: sum in place"
 SUMS = "A parameter without a gradient must take part with zeros: others wait for it."
 Batches = Sequence[Chosen]
 Values = dict[str, torch.Tensor]
@@ -56,7 +57,8 @@ Values = dict[str, torch.Tensor]
 def expert_of(weights: Values, number: int) -> nn.Sequential:
     """Two linear layers; the last bias is frozen."""
     hidden, width = weights["first"].shape[1:]
-    net = nn.Sequential(nn.Linear(width, hidden), nn.Tanh(), nn.Linear(hidden, width)).double()
+    net = nn.Sequential(nn.Linear(width, hidden), nn.Tanh(), nn.Linear(hidden, width))
+    net.to(weights["first"].dtype)
     names = ("first", "bias", "second", "frozen")
     for name, parameter in zip(names, net.parameters(), strict=True):
         parameter.data.copy_(weights[name][number])
@@ -80,7 +82,7 @@ def drive(
     experts = [expert_of(weights, number) for number in own]
     found = []
     for batch in batches:
-        x_TD = batch["x"].t().clone().t().requires_grad_()  # not contiguous
+        x_TD = batch["x"].clone().t().contiguous().t().requires_grad_()  # not contiguous
         weight_T = batch["weight"].clone().requires_grad_()
         y_TD = learner.moe_layer(x_TD, batch["chosen"], weight_T, experts, part)
         said = {"y": y_TD, "graph": getattr(y_TD, "requires_grad", False)}
@@ -95,15 +97,23 @@ def drive(
 def drive_sums(
     learner: Any, group: Any, given: list[torch.Tensor | None], frozen: torch.Tensor
 ) -> dict[str, Any]:
-    """Sums gradients, of which some ranks have none; two parameters are frozen, one late."""
+    """Sums gradients, of which some ranks have none; two parameters are frozen, one late.
+
+    The memory of parameters and gradients is not in order.
+    """
     shapes = [gradient.shape for gradient in given if gradient is not None][:1] * len(given)
-    parameters = [nn.Parameter(torch.ones(shape, dtype=torch.float64)) for shape in shapes]
+    parameters = [
+        nn.Parameter(torch.ones(shape[::-1], dtype=torch.float64).t()) for shape in shapes
+    ]
     for parameter, gradient in zip(parameters, given, strict=True):
-        parameter.grad = None if gradient is None else gradient.clone()
+        parameter.grad = None if gradient is None else gradient.t().contiguous().t()
+    before = [parameter.grad for parameter in parameters]
     still, late = (nn.Parameter(frozen.clone(), requires_grad=False) for _ in range(2))
     late.grad = frozen.clone()
     learner.sum_gradients(iter([parameters[0], still, late, *parameters[1:]]), group)
-    return {"gradients": [p.grad for p in parameters], "frozen": still.grad, "late": late.grad}
+    kept = [old is None or p.grad is old for p, old in zip(parameters, before, strict=True)]
+    gradients = [p.grad for p in parameters]
+    return {"gradients": gradients, "kept": kept, "frozen": still.grad, "late": late.grad}
 
 
 # --- what they must bring back -------------------------------------------------------------------
@@ -116,12 +126,12 @@ class Case(NamedTuple):
     members: tuple[int, ...]  # global ranks
 
 
-def _given(run: Run, batches: Batches, alone: bool) -> list[dict[str, Any]]:
+def _given(run: Run, batches: Batches, alone: bool, dtype: torch.dtype) -> list[dict[str, Any]]:
     """What each rank gets; with `alone`, rank 0 is added, whose group has no other member."""
     width, hidden, count = run.number(3, 7), run.number(4, 9), OWN * len(batches[0])
     sizes = {"first": (hidden, width), "bias": (hidden,), "second": (width, hidden),
              "frozen": (width,)}  # fmt: skip
-    weights = {name: run.random((count, *shape)) for name, shape in sizes.items()}
+    weights = {name: run.random((count, *shape), dtype) for name, shape in sizes.items()}
     everyone = [([0, 1] if alone else []), *range(len(batches[0]))]
     inputs = []
     for index in everyone if alone else everyone[1:]:
@@ -131,9 +141,9 @@ def _given(run: Run, batches: Batches, alone: bool) -> list[dict[str, Any]]:
             shape = (len(chosen), width)
             mine.append(
                 {
-                    "x": run.random(shape),
-                    "toward": run.random(shape),
-                    "weight": run.random(len(chosen)).abs() + 0.5,
+                    "x": run.random(shape, dtype),
+                    "toward": run.random(shape, dtype),
+                    "weight": run.random(len(chosen), dtype).abs() + 0.5,
                     "chosen": torch.tensor(chosen, dtype=torch.int64),
                 }
             )
@@ -141,8 +151,10 @@ def _given(run: Run, batches: Batches, alone: bool) -> list[dict[str, Any]]:
     return inputs
 
 
-def _case(run: Run, batches: Batches, alone: bool = False) -> Case:
-    inputs = _given(run, batches, alone)
+def _case(
+    run: Run, batches: Batches, alone: bool = False, dtype: torch.dtype = torch.float64
+) -> Case:
+    inputs = _given(run, batches, alone, dtype)
     world = len(inputs)
     result = explained(run, drive, inputs, world, f"{FORWARD} {BACKWARD}")
     return Case(world, inputs, result, tuple(range(int(alone), world)))
@@ -188,13 +200,13 @@ def _compare(run: Run, case: Case, what: str) -> None:
 
 def _compare_tokens(run: Run, found: Any, right: Values, rank: int, words: str) -> None:
     """Outputs, and the gradients of what this rank gave."""
-    run.close(found["y"], right["y"], f"the output {words}", rank=rank)
+    run.close(found["y"], right["y"], f"the output {words}", rank=rank, terms=64)
     run.true(found["graph"], f"the output {words} has no graph", rank=rank, cause=BACKWARD)
     for name, thing in (("x", "tokens"), ("weight", "weights")):
         said = f"the gradient of the {thing} {words}"
         cause = "no gradient flows through: send rows with exchange_in_group"
         run.true(found[name] is not None, f"{said} is None", rank=rank, cause=cause)
-        run.close(found[name], right[name], said, rank=rank)
+        run.close(found[name], right[name], said, rank=rank, terms=64)
 
 
 def _compare_experts(
@@ -210,7 +222,7 @@ def _compare_experts(
             right = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
             cause = "no token came, and it was not run: run it on no rows"
             run.true(gradient is not None, f"{name} is None, not zeros", rank=rank, cause=cause)
-            run.close(gradient, right, name, rank=rank, terms=20)
+            run.close(gradient, right, name, rank=rank, terms=64)
 
 
 @check("tokens for every expert, and gradients that add up", points=2, code="E")
@@ -240,8 +252,9 @@ def check_idle(run: Run) -> None:
 @check("a rank that has no tokens; no rank has any", points=3, code="H")
 @diagnosis("all members call the exchanges, whatever they have")
 def check_nothing(run: Run) -> None:
-    """H: T = 0 on one rank, then on all."""
-    _compare(run, _case(run, [NOTHING, NOBODY]), "a rank has no tokens of its own")
+    """H: T = 0 on one rank, then on all; in float32."""
+    case = _case(run, [NOTHING, NOBODY], dtype=torch.float32)
+    _compare(run, case, "a rank has no tokens of its own")
 
 
 @check("sums of gradients that some ranks do not have", points=3, code="H")
@@ -260,16 +273,16 @@ def check_sums(run: Run) -> None:
         for rank, found in enumerate(run.each(result.outputs)):
             name = f"the sum of a gradient that {len(there)} of {WORLD} ranks have"
             gradient, own = found["gradients"][number], mine[rank]
+            own = torch.zeros_like(total) if own is None else own
             run.true(gradient is not None, f"{name} is None", cause=SUMS)
             likely = {
                 "this is the mean over the group: return the sum": total / WORLD,
                 "divided by the number of ranks that have one: return the sum": total
                 / max(1, len(there)),
-                "this is the rank's own gradient: it was left out": torch.zeros_like(total)
-                if own is None
-                else own,
+                "this is the rank's own gradient: it was left out, or a copy of it was summed": own,
             }
             run.close(gradient, total, name, likely=likely)
+            run.true(found["kept"][number], f"{name} is another tensor", cause=IN_PLACE)
             run.true(found["frozen"] is None, "a frozen parameter has a gradient")
             late = "the gradient that a parameter had before it was frozen"
             run.close(found["late"], inputs[rank]["frozen"], late)
@@ -279,8 +292,9 @@ def check_sums(run: Run) -> None:
 @diagnosis("send the counts, and only the rows that belong elsewhere")
 def check_bytes(run: Run) -> None:
     """B: exact, from the ledger: two exchanges forward, two backward, and the counts of `plan`."""
-    for batches in ([EVERYBODY, EMPTY, EVERYBODY], [NOTHING, NOBODY]):
-        case = _case(run, batches)
+    plans = ([EVERYBODY, EMPTY, EVERYBODY], torch.float64), ([NOTHING, NOBODY], torch.float32)
+    for batches, dtype in plans:
+        case = _case(run, batches, dtype=dtype)
         width = case.inputs[0]["batches"][0]["x"].shape[1]
         counts = len(batches) * 8 * OWN * (WORLD - 1)
         pairs = [
@@ -291,11 +305,13 @@ def check_bytes(run: Run) -> None:
         ]
         out = [sum(s == rank != to for s, to in pairs) for rank in range(WORLD)]
         back = [sum(to == rank != s for s, to in pairs) for rank in range(WORLD)]
-        twice = [2 * 8 * width * (o + b) for o, b in zip(out, back, strict=True)]
+        row = width * dtype.itemsize
+        twice = [2 * row * (o + b) for o, b in zip(out, back, strict=True)]
         likely = {
             "half of the rows: nothing is sent in backward": [counts + n // 2 for n in twice],
             "the counts are sent twice": [2 * counts + rows for rows in twice],
-            "the rows are sent in float32": [counts + rows // 2 for rows in twice],
+            "the rows are sent in a narrower dtype": [counts + rows // 2 for rows in twice],
+            "the rows are sent in a wider dtype": [counts + rows * 2 for rows in twice],
         }
         run.bytes(case.result, [counts + rows for rows in twice], likely=likely)
         calls = 5 * len(batches)

@@ -87,18 +87,29 @@ def drive_meshes(learner: Any, group: Any, meshes: list[Sizes]) -> dict[str, Any
 
 def drive_refusals(learner: Any, group: Any, cases: list[Any]) -> dict[str, Any]:
     """What build_mesh says to meshes that cannot be."""
-    return {"said": [_refusal(learner, group, *case) for case in cases]}
+    axes, split = list[str](), group.split
+
+    def noted(parts: Any, axis: Any) -> Any:
+        axes.append(str(axis))
+        return split(parts, axis)
+
+    group.split = noted
+    return {"said": [_refusal(learner, group, axes, *case) for case in cases]}
 
 
-def _refusal(learner: Any, group: Any, sizes: Sizes, node: int) -> list[str]:
-    """The exception's type and text; two empty ones if there was none."""
+def _refusal(
+    learner: Any, group: Any, axes: list[str], sizes: Sizes, node: int
+) -> tuple[str, str, list[str]]:
+    """The exception's type and text, both empty if there was none; and the groups made before."""
+    axes.clear()
     try:
         learner.build_mesh(group, sizes, node)
     except NotImplementedError:
         raise
     except Exception as error:
-        return ["ValueError" if isinstance(error, ValueError) else type(error).__name__, str(error)]
-    return ["", ""]
+        name = "ValueError" if isinstance(error, ValueError) else type(error).__name__
+        return name, str(error), [*axes]
+    return "", "", [*axes]
 
 
 def _groups(mesh: Any, rank: int) -> Any:
@@ -284,7 +295,7 @@ UNFIT: tuple[Case, ...] = (
     ({}, 4, ("1", "2")),
     ({"ddp": 2}, 4, ("ddp",)),
     ({"dp": 2, "sp": 1}, 4, ("sp",)),
-    ({"dp": -1, "pp": -2}, 4, ("-1",)),
+    ({"dp": -1, "ep": -1, "pp": 2}, 4, ("-1",)),
     ({"dp": 0, "pp": 2}, 4, ("0",)),
 )
 ACROSS: tuple[Case, ...] = (({"tp": 2}, 1, ("tp", "2", "1")),)
@@ -301,7 +312,7 @@ def _check_refused(
     for sizes, node, words in looked_at:
         mesh = f"a mesh of {Grid(sizes)} on {world} ranks, {node} on each node,"
         for said in run.each(result.column("said")):
-            kind, text = said[cases.index((sizes, node, words))]
+            kind, text, made = said[cases.index((sizes, node, words))]
             if not words:
                 fits = "every tp line is on one node, whether tp divides a node's ranks or not"
                 run.true(kind == "", f"{mesh} was refused", measured=text[:160], cause=fits)
@@ -312,6 +323,12 @@ def _check_refused(
                 f"{mesh} was refused with a different exception",
                 expected="ValueError",
                 measured=f"{kind}: {text}"[:160],
+            )
+            run.true(
+                not made,
+                f"{mesh} was refused after groups had been made",
+                measured=f"split for {', '.join(made)}",
+                cause="look at the sizes and at all tp lines before the first world.split",
             )
             found = re.findall(r"-?\d+|[a-z]+", text)
             missing = [word for word in words if word not in found]

@@ -49,6 +49,7 @@ LONE = (1, 1, 2, 1, 2)  # no other rank has the same expert, but D is 2
 CASES = [
     (kind, sequence) for kind in ("norm", "tied", "expert", "other") for sequence in (False, True)
 ]
+IN_PLACE = "others may have the tensor, or its memory: sum and divide in place"
 SKIPPED = (
     "A gradient that is None takes part as zeros, and only ranks that have the same parameter wait "
     "for each other"
@@ -90,8 +91,8 @@ def _as_lists(plan: Any) -> list[Any]:
 
 def drive(
     learner: Any, group: Any, sizes: dict[str, int], sequence: bool, held: list[dict[str, Any]]
-) -> dict[str, torch.Tensor | None]:
-    """One backward, whose gradients are then finalised."""
+) -> dict[str, Any]:
+    """One backward, whose gradients are then finalised; and those that are another tensor then."""
     mesh = Mesh(group, sizes)
     for axes in (DATA, ("dp", "cp")):
         mesh[axes]
@@ -103,14 +104,18 @@ def drive(
         if each["part"] is not None:
             loss = loss + rows * (each["part"] * torch.tanh(parameters[each["name"]])).sum()
     loss.backward()
-    own = [(parameters[each["name"]], each["kind"]) for each in held]
+    before = {name: p.grad for name, p in parameters.items() if p.grad is not None}
+    own = [learner.Held(parameters[each["name"]], each["kind"]) for each in held]
     learner.finalize_grads(own, mesh, ends if ends.size > 1 else None, sequence)
-    return {name: p.grad for name, p in parameters.items()}
+    return {
+        "gradients": {name: p.grad for name, p in parameters.items()},
+        "replaced": [name for name, grad in before.items() if parameters[name].grad is not grad],
+    }
 
 
 def _parameter(each: dict[str, Any]) -> nn.Parameter:
     """A parameter whose memory, like its gradient's, is not in order."""
-    return nn.Parameter(each["weight"].t().clone().t(), requires_grad=not each["frozen"])
+    return nn.Parameter(each["weight"].t().contiguous().t(), requires_grad=not each["frozen"])
 
 
 # --- the rule ------------------------------------------------------------------------------------
@@ -258,7 +263,7 @@ class Case:
         """Every gradient, on every rank."""
         run, words = self.run, _words(self.sizes)
         for rank, output in enumerate(self.result.outputs):
-            for name, gradient in output.items():
+            for name, gradient in output["gradients"].items():
                 what = f"the gradient of {name} on {words}"
                 if name == "frozen":
                     run.true(gradient is None, f"{what} is not None: it is frozen", rank=rank)
@@ -269,6 +274,9 @@ class Case:
                     run.close(gradient, right, what, rank=rank, terms=20)
                     continue
                 _compare(run, self.given[name], rank, gradient, what)
+            for name in output["replaced"]:
+                what = f"the gradient of {name} on {words} is another tensor"
+                run.fail(what, rank=rank, cause=IN_PLACE)
 
     def most(self, rank: int) -> int:
         """Bytes that a rank needs to send."""

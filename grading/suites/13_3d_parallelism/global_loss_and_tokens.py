@@ -73,15 +73,22 @@ def drive(
     mesh = Mesh(group, sizes)
     for axes in (DATA, ALL_BUT_TP):
         mesh[axes]
-    given = [target.t() for target in targets]
+    views = [target.t() for target in targets]
     if many:
-        given.append(torch.zeros((), dtype=torch.int64).expand(1, many))
+        views.append(torch.zeros((), dtype=torch.int64).expand(1, many))
+    given, before = list(views), [target.clone() for target in targets]
     own = [loss.clone() for loss in losses]
     answer = learner.global_loss_and_tokens(own, given, mesh)
     if not isinstance(answer, tuple) or len(answer) != 2:
         raise TypeError(f"global_loss_and_tokens must return (loss, tokens), not {answer!r}")
-    kept = all(torch.equal(a, b) for a, b in zip(own, losses, strict=True))
+    same = [*map(id, given)] == [*map(id, views)] and _equal(targets, before)
+    kept = {"losses": _equal(own, losses), "targets": same}
     return {"loss": answer[0], "tokens": answer[1], "kept": kept}
+
+
+def _equal(found: list[torch.Tensor], before: list[torch.Tensor]) -> bool:
+    """Whether a list has the same numbers as before."""
+    return len(found) == len(before) and all(map(torch.equal, found, before))
 
 
 # --- what they must bring back -------------------------------------------------------------------
@@ -268,6 +275,9 @@ def _check_tokens(run: Run, cases: list[Case]) -> None:
                 cause="the second result is a Python int",
             )
             run.equal(found, right, what, likely=case.wrong_tokens(rank))
+            cause = "others need them: leave the list and its tensors as they are"
+            kept = output["kept"]["targets"]
+            run.true(kept, "the targets that were given have changed", cause=cause)
 
 
 def _check_loss(run: Run, on_last: bool) -> None:
@@ -278,7 +288,8 @@ def _check_loss(run: Run, on_last: bool) -> None:
                 likely = case.wrong_losses(rank, output["tokens"])
                 run.close(output["loss"], case.loss(), what, likely=likely)
                 cause = "`all_reduce` and `+=` work in place: begin with a zero of your own"
-                run.true(output["kept"], "the losses that were given have changed", cause=cause)
+                kept = output["kept"]["losses"]
+                run.true(kept, "the losses that were given have changed", cause=cause)
 
 
 @check("the number of tokens, on every rank", points=3, code="E")

@@ -74,7 +74,8 @@ def _parts(learner: Any, pieces: list[Any]) -> tuple[list[Any], list[Any]]:
         parameter = nn.Parameter(torch.zeros(2) if grad is None else torch.zeros_like(grad))
         if grad is not None:
             bucket = torch.zeros(2 * grad.numel() + 1, dtype=grad.dtype)
-            view = bucket[1::2].view(grad.shape) if grad.dim() == 1 else grad.t().clone().t()
+            apart = grad.new_empty(grad.shape[::-1]).t()
+            view = bucket[1::2].view(grad.shape) if grad.dim() == 1 else apart
             view.copy_(grad)
             parameter.grad = view
         parts.append(learner.Part(parameter, tuple(same_on), ends))

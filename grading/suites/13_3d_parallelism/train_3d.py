@@ -1,4 +1,4 @@
-"""train_3d: the losses, gradients and weights of one process, on 2 × 2 × 2 and 1 × 3 × 1."""
+"""train_3d: the losses, gradients and weights of one process, on 2 × 2 × 2 and 1 × 3 × 2."""
 
 # mypy: enable-error-code="arg-type, union-attr"
 from __future__ import annotations
@@ -54,7 +54,7 @@ EXERCISE = Exercise(
     ),
 )
 
-LAYOUTS = ((2, 2, 2), (1, 3, 1))  # pp, dp, tp
+LAYOUTS = ((2, 2, 2), (1, 3, 2))  # pp, dp, tp: in the second no two are the same
 NUMBERS = {"pp": 64, "tp": 64, "dp": 500}  # bytes a step: losses, tokens, norms, uneven parts
 CAUSES = (
     "activations alone travel here: ranks along dp have the same parameter, and no others",
