@@ -3,6 +3,23 @@
 from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
+    Wrong("counts_before_it_ends", ["the call that found no micro-batch made one, too"], '''
+-    if not window:  # mutate: same
+-        return None
+@@
+     all_reduce(counted, group)  # mutate: same
++    if not window:
++        return None
+'''),
+    Wrong("scales_afterwards", ["what was there before was scaled"], '''
+             loss = losses / counted
+-            (loss * group.size).backward()  # the model's average divides by it again
++            losses.backward()
+         part += loss.item()
++    for parameter in model.parameters():
++        if parameter.grad is not None:
++            parameter.grad.mul_(group.size / counted)
+'''),
     Wrong("agrees_if_it_has_tokens", ["is not the same everywhere"], '''
 -    all_reduce(counted, group)  # mutate: same
 +    if counted > 0:

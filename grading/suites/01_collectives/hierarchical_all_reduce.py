@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from course_lib.comm import Mesh
-from course_lib.grade.suite import Exercise, Run, check, diagnosis
+from course_lib.grade.suite import Exercise, Run, check, diagnosis, in_part
 from grading.references.communication import in_place
 
 EXERCISE = Exercise(
@@ -117,9 +117,13 @@ def check_sum(run: Run) -> None:
 
 @check("the same tensor, with its dtype; also float32, int64 and a view", points=2, code="E")
 @diagnosis("the parts must be views of the tensor, so that writing to them changes it")
+@in_part
 def check_in_place(run: Run) -> None:
-    """E: in place, other dtypes, and a tensor that is not contiguous."""
-    nodes, per_node, world = 2, 2, 4
+    """E: in place, other dtypes, and a tensor that is not contiguous.
+
+    With three ranks in a node, no rank's number in the repetition tells its index.
+    """
+    nodes, per_node, world = 2, 3, 6
     result = _compare(run, nodes, per_node, in_place.of_any_dtype(run, world))
     in_place.compare_memory(run, result)
     wide = [run.random((5, 7)) for _ in range(world)]

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from course_lib.comm import Mesh
-from course_lib.grade.suite import Exercise, Run, check, diagnosis
+from course_lib.grade.suite import Exercise, Run, check, diagnosis, in_part
 from course_lib.trace.memory import LiveMemory
 from grading.references.data_parallel.training import all_only_bf16
 
@@ -157,6 +157,7 @@ def check_gradient(run: Run) -> None:
 
 @check("the weights after 3 steps with SGD and with AdamW", points=2, code="E")
 @diagnosis("gather must send the shards as they are now, and all replicas must take the same steps")
+@in_part
 def check_steps(run: Run) -> None:
     """E: an optimizer on the shards does what one on all weights does."""
     for words, _, _, found, inputs in _runs(run):
