@@ -3,7 +3,7 @@
 from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
-    Wrong("place_in_the_node_from_the_rank", ["those of the group"], '''
+    Wrong("place_in_the_node_from_the_rank", ["its number in the world does not tell it"], '''
 +    local = node.rank % node.size
      parts = data.tensor_split(node.size)
 -    ring_pass(parts, node.index - 1, node, adds=True)  # part node.index is the node's sum
@@ -14,7 +14,7 @@ WRONG = [
 -    ring_pass(parts, node.index, node, adds=False)
 +    ring_pass(parts, local, node, adds=False)
 '''),
-    Wrong("node_from_the_rank", ["those of the group"], '''
+    Wrong("node_from_the_rank", ["its number in the world does not tell it"], '''
 +    number = between.rank // node.size
      pieces = parts[node.index].tensor_split(between.size)
 -    ring_pass(pieces, between.index - 1, between, adds=True)

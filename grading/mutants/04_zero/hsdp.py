@@ -3,7 +3,7 @@
 from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
-    Wrong("place_in_the_node_from_the_rank", ["those of the group"], '''
+    Wrong("place_in_the_node_from_the_rank", ["its number in the world does not tell it"], '''
 -        mine = padded(flat, shard.size).chunk(shard.size)[shard.index]
 +        mine = padded(flat, shard.size).chunk(shard.size)[shard.rank % shard.size]
 '''),

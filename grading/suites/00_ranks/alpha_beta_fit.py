@@ -117,7 +117,7 @@ def _check_fit(
 ) -> None:
     """Compares a pair with α and β."""
     right = [wanted.alpha, wanted.beta]
-    shown = f"α = {right[0]:.4g} s, β = {right[1]:.4g} s/byte"
+    shown = f"α = {right[0]:.9g} s, β = {right[1]:.9g} s/byte"
     if not (
         isinstance(answer, list)
         and len(answer) == 2
@@ -147,7 +147,7 @@ def _check_fit(
         "α and β are not the best for these times",
         expected=shown,
         cause=cause,
-        measured=f"α = {answer[0]:.4g} s, β = {answer[1]:.4g} s/byte",
+        measured=f"α = {answer[0]:.9g} s, β = {answer[1]:.9g} s/byte",
     )
 
 

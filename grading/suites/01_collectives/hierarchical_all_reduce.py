@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from course_lib.comm import Mesh
-from course_lib.grade.suite import Exercise, Run, check, diagnosis, in_part
+from course_lib.grade.suite import Exercise, Run, check, diagnosis
 from grading.references.communication import in_place
 
 EXERCISE = Exercise(
@@ -50,6 +50,14 @@ def drive(learner: Any, group: Any, tensors: list[torch.Tensor], nodes: int) -> 
 def drive_transposed(learner: Any, group: Any, tensor: torch.Tensor, nodes: int) -> dict[str, Any]:
     """Sums a view that is not contiguous."""
     return in_place.called_on_a_view(_sum_over(learner, group, nodes), tensor)
+
+
+def drive_unordered(learner: Any, group: Any, tensor: torch.Tensor) -> dict[str, Any]:
+    """Sums over two nodes of two ranks, which do not ascend in any group."""
+    node = group.split([[3, 1], [2, 0]], "node")
+    between = group.split([[3, 2], [1, 0]], "between")
+    learner.hierarchical_all_reduce(tensor, node, between)
+    return {"tensor": tensor}
 
 
 def _sum_over(learner: Any, group: Any, nodes: int) -> in_place.Call:
@@ -117,19 +125,25 @@ def check_sum(run: Run) -> None:
 
 @check("the same tensor, with its dtype; also float32, int64 and a view", points=2, code="E")
 @diagnosis("the parts must be views of the tensor, so that writing to them changes it")
-@in_part
 def check_in_place(run: Run) -> None:
-    """E: in place, other dtypes, and a tensor that is not contiguous.
-
-    With three ranks in a node, no rank's number in the repetition tells its index.
-    """
-    nodes, per_node, world = 2, 3, 6
+    """E: in place, other dtypes, and a tensor that is not contiguous."""
+    nodes, per_node, world = 2, 2, 4
     result = _compare(run, nodes, per_node, in_place.of_any_dtype(run, world))
     in_place.compare_memory(run, result)
     wide = [run.random((5, 7)) for _ in range(world)]
     inputs = [{"tensor": tensor, "nodes": nodes} for tensor in wide]
     result = run(drive_transposed, inputs, world=world)
     in_place.compare_view(run, result, wide, torch.stack(wide).sum(0), "summed")
+
+
+@check("groups in which the ranks do not ascend", points=1, code="E")
+@diagnosis("a rank's place in a group is `group.index`; its number in the world does not tell it")
+def check_unordered(run: Run) -> None:
+    """E: nodes of the ranks 3, 1 and 2, 0."""
+    tensors = [run.random(17) for _ in range(4)]
+    result = run(drive_unordered, [{"tensor": tensor} for tensor in tensors], world=4)
+    for found in run.each(result.outputs):
+        run.close(found["tensor"], torch.stack(tensors).sum(0), "the tensor")
 
 
 @check("2(n-1)/n·S/g bytes to other nodes, from every rank", points=3, code="B")
