@@ -8,9 +8,10 @@ and find everything on the disk.
 Rules: every rank of the group calls `prepare` exactly once and returns the value of its own call,
 whatever that is, None included. The first rank is the one with *index* 0 in the group, which need
 not be rank 0 of the world; ranks outside the group do not take part. If `prepare` raises on the
-first rank, the exception leaves `first_rank_first` there, and the others are still released: they
-must not wait forever. All you need is `barrier(group)` of `course_lib.comm`: it returns when all
-members have called it.
+first rank, the exception leaves `first_rank_first` there, and the others are released all the same:
+they call `prepare` as always. What it raises on another rank leaves `first_rank_first` on that
+rank. All you need is `barrier(group)` of `course_lib.comm`: it returns when all members have called
+it.
 
 Your answer may use `comm` of `course_lib`.
 """

@@ -1,4 +1,4 @@
-"""Broadcast by a binomial tree: every rank that has the tensor passes it on, so the owners double.
+"""Broadcast by a binomial tree: all ranks that have the tensor pass it on, so their number doubles.
 
 Notebook 01. At first only the source has the tensor. In every round, each rank that has it sends it
 to one that does not: 1, 2, 4, 8, ... ranks have it after 0, 1, 2, 3, ... rounds, so ⌈log2 N⌉ rounds

@@ -2,9 +2,9 @@
 
 Notebook 01. There are n nodes of g ranks. Links are fast inside a node and slow between nodes, and
 every rank has its own network card. A rank is in two groups: `node`, the g ranks of its node, and
-`between`, the n ranks in the same place of their nodes. Combine passes over these two
-groups so that all ranks end with the sum over all n·g ranks, and each sends at most 2(n-1)/n·S/g
-bytes to other nodes: the all-reduce of one chunk of S/g. Inside the node it sends 2(g-1)/g·S bytes.
+`between`, the n ranks in the same place of their nodes. Combine passes over these two groups so
+that all ranks end with the sum over all n·g ranks, and each sends at most 2(n-1)/n·S/g bytes to
+other nodes: the all-reduce of one chunk of S/g. Inside the node it sends 2(g-1)/g·S bytes.
 
 Rules: change the tensor in place; it keeps its dtype and its memory. g and n need not divide its
 size, and it may be non-contiguous. A node may have only one rank, and there may be only one node.

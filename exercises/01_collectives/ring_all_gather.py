@@ -9,10 +9,10 @@ the ring all-reduce; on its own, it is what FSDP does to parameters (lesson 04).
 
 Rules: chunks may have different sizes, and may be empty. A receiver must know how many elements to
 expect, so every rank gets the sizes of all chunks. The chunk must not be changed; the result is a
-new tensor of the same dtype. In each step, a rank sends one message to the next rank on the ring
-and receives one from the previous rank: `group.index`, `group.next`, `group.previous`,
-`group.size`. When the function returns, every message has been waited for, also those that were
-sent.
+new tensor of the same dtype, even if the group has one rank. In each step, a rank sends one message
+to one neighbour on the ring, always the same, and receives one from the other: `group.index`,
+`group.next`, `group.previous`, `group.size`. When the function returns, every message has been
+waited for, also those that were sent.
 
 Your answer may use `comm.Group`, `comm.Work`, `comm.send`, `comm.recv`, `comm.isend`, `comm.irecv`
 and `comm.exchange` of `course_lib`.

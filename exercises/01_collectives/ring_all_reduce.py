@@ -9,9 +9,10 @@ Notebook 01. Cut the tensor into N chunks and walk twice round the ring:
 Each rank sends 2(N-1)/N·S bytes, however many ranks there are.
 
 Rules: change the tensor in place; it keeps its dtype and its memory. N need not divide its size,
-and it may be a scalar, empty or non-contiguous. When the function returns, every message has been
-waited for, also those that were sent. Peers are indices in the group: `group.index`, `group.next`,
-`group.previous`, `group.size`.
+and it may be a scalar, empty or non-contiguous. In each step, a rank sends one message to one
+neighbour on the ring, always the same, and receives one from the other: `group.index`,
+`group.next`, `group.previous`, `group.size`. When the function returns, every message has been
+waited for, also those that were sent.
 
 Your answer may use `comm.Group`, `comm.Work`, `comm.send`, `comm.recv`, `comm.isend`, `comm.irecv`
 and `comm.exchange` of `course_lib`.

@@ -17,7 +17,8 @@ Rules:
 - `model` averages its gradients over the group at the end of a backward: it adds up the ranks'
   gradients and divides by the number of ranks. It does not do so if the *forward* of that backward
   was made inside `with model.no_sync():`. Synchronise once per update.
-- Besides that, you may make one collective of at most 64 bytes per update, with `course_lib.comm`.
+- Besides that, you may make one collective of at most 64 bytes per update, with `course_lib.comm`
+  (none in the call that finds no micro-batch).
 - Finish each micro-batch before the next: hold no graph of an earlier one.
 - All ranks have equally many micro-batches. In each update, at least one token counts on some rank.
 

@@ -21,8 +21,8 @@ and the bucket's memory is freed. A rank then holds at most S/N bytes and two bu
 Rules: several backwards before a step add up, and each of them reduces its buckets. After a
 backward no parameter has a `.grad`. Every rank uses the same parameters. A parameter that no rank
 uses leaves its bucket incomplete until `step`, which reduces it. Make one reduce-scatter for each
-bucket and backward: use `ring_reduce_scatter`, which works in place, or `reduce_scatter`, both of
-`course_lib.comm`.
+complete bucket and backward (an incomplete bucket has a single one, in `step`): use
+`ring_reduce_scatter`, which works in place, or `reduce_scatter`, both of `course_lib.comm`.
 
 Your answer may use `comm` of `course_lib`.
 """

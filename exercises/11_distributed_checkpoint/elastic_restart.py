@@ -11,10 +11,11 @@ step, or in the middle of a save), and calls it again in new processes, with the
 Rules for `train(group, folder, job, steps, interval)`
 - It makes steps until `job.step` is `steps`. If there is a complete checkpoint in the folder, it
   continues from the newest one; otherwise it begins at step 0, where a new `job` is.
-- It saves whenever `job.step` is a multiple of `interval`, and at no other time.
+- It saves after each step that makes `job.step` a multiple of `interval`, and at no other time: not
+  at step 0, where nothing was done yet, nor again at the step that it has just loaded.
 - A rank may be killed while it saves, or before. Then the others may have written their part
   already: such a checkpoint is not complete, and must never be loaded. Whatever it left in the
-      folder must not prevent the same step from being saved again.
+  folder must not prevent the same step from being saved again.
 - `job.capture()` returns two states: one of the whole job, the same on all ranks, and one of this
   rank. `job.restore(whole, own)` continues from there; every rank calls it. If the job has more
   ranks now than when it was saved, a new one has no state of its own: its `own` is None.

@@ -12,8 +12,7 @@ that have its local rank on all nodes, whose network cards are connected to one 
 
 Rules: use `world.rank`, `world.size` and `ranks_per_node`, and not the environment (`LOCAL_RANK`):
 it knows nothing of the nodes that the grader makes up. Make groups with `dist.new_group(ranks)`,
-where `ranks` are global ranks. All nodes are full, and there
-may be only one.
+where `ranks` are global ranks. All nodes are full, and there may be only one.
 """
 
 from dataclasses import dataclass

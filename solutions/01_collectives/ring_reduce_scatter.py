@@ -9,10 +9,10 @@ all-reduce; on its own, it is what ZeRO does to gradients (lesson 04).
 
 Rules: chunks are cut as `torch.Tensor.tensor_split` cuts the flattened tensor into `group.size`
 parts, so they may differ in size, and may be empty. The chunk keeps the tensor's dtype. `tensor`
-may be overwritten: nobody reads it afterwards. In each step, a rank sends one message to the next
-rank on the ring and receives one from the previous rank: `group.index`, `group.next`,
-`group.previous`, `group.size`. When the function returns, every message has been waited for, also
-those that were sent.
+may be overwritten: nobody reads it afterwards. In each step, a rank sends one message to one
+neighbour on the ring, always the same, and receives one from the other: `group.index`,
+`group.next`, `group.previous`, `group.size`. When the function returns, every message has been
+waited for, also those that were sent.
 """
 
 import torch

@@ -6,8 +6,8 @@ shorter if its norm is above a limit. It keeps its direction. Write two function
 
 1. `clip_grad_norm(parameters, max_norm, norm_type)`: computes the norm of all gradients together,
    multiplies each gradient, in place, by min(1, max_norm / (norm + 1e-6)), and returns the norm
-   from before. Parameters without a gradient are left out. `parameters` may be a generator, such
-   as `model.parameters()`.
+   from before. Parameters without a gradient are left out; if no parameter has one, the norm is 0.
+   `parameters` may be a generator, such as `model.parameters()`.
 2. `update(...)`: makes one update from a window of micro-batches of equal size. The loss of the
    update is the mean over the window. As in half precision, each loss is multiplied by `scale`
    before its backward, so that small gradients do not become 0. Before the gradients are used, they
@@ -43,6 +43,8 @@ def clip_grad_norm(
     """
     # BEGIN SOLUTION
     gradients = [p.grad for p in parameters if p.grad is not None]
+    if not gradients:
+        return torch.zeros(())
     norms = [torch.linalg.vector_norm(gradient, norm_type) for gradient in gradients]
     norm = torch.linalg.vector_norm(torch.stack(norms), norm_type)
     factor = min(1.0, max_norm / (float(norm) + 1e-6))

@@ -29,8 +29,9 @@ Rules
 - ZeRO makes flat vectors longer, so that they divide by the ranks: a wanted piece may reach over
   its tensor's end, or lie behind it. What is outside is padding, and becomes 0.
 - Before a tensor is changed, all are checked: a name that the checkpoint does not have, another
-  shape of the whole tensor or another dtype is a `ValueError` that names the tensor. So is a file
-  that is too short for what is read from it: then the message names the file.
+  shape of the whole tensor or another dtype is a `ValueError` that names the tensor. A file that
+  ends before a saved box of which something is read is a `ValueError` as well, which names the
+  file; other tensors may have been filled by then.
 
 Tensors are written in place. They have any dtype and any strides; some are scalars, some parts of
 others, some need a gradient (`tensor.detach()` is the same memory, and may be written to).

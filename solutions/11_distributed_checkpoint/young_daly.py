@@ -38,6 +38,7 @@ And `elapsed` replays a job with given failures, one by one:
 - The times of failures count from the job's start. A failure at the very moment at which a
   checkpoint is complete does not harm it. A failure during a restart makes the restart begin again.
 - Failures after the end do not matter.
+- All times are whole numbers here, which float64 adds exactly.
 
 Rules: plain Python, double precision; nothing is sent.
 """
@@ -74,7 +75,8 @@ def lost_share(interval: float, cost: float, restart: float, mtbf: float) -> flo
     """Returns the share of the time that goes into checkpoints, restarts and repeated work.
 
     Returns:
-        Between 0 and 1, for a job that is much longer than its interval.
+        Between 0 and 1, for a job that is much longer than its interval. The times are at most a
+        few mtbf.
     """
     # BEGIN SOLUTION: the share
     failures = math.exp((interval + cost) / mtbf) - 1

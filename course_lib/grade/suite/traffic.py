@@ -42,31 +42,32 @@ class Traffic:
         message = f"{what} with {result.world} ranks"
         raise CheckFailed(message, rank, _byte_list(wanted), _byte_list(sent), cause)
 
-    def ring(self, result: Result, cause: str, *, either: bool = True) -> None:
-        """N-1 messages from each rank, all to the same neighbour, and all ranks at once.
+    def ring(self, result: Result, cause: str, *, either: bool = True, walks: int = 1) -> None:
+        """N-1 messages a walk from each rank, all to the same neighbour, and all ranks at once.
 
         Args:
-            result: the run of one walk round the ring.
+            result: the run.
             cause: the likely reason if a message goes elsewhere.
             either: the neighbour may be the one before as well, not the next alone.
+            walks: how often chunks go round the ring.
         """
-        world = result.world
+        world, steps = result.world, walks * (result.world - 1)
         for rank, ledger in enumerate(result.ledgers):
             peers = [event.peer for event in ledger.events if event.op == "send"]
-            if len(peers) != world - 1:
+            if len(peers) != steps:
                 what = f"the number of messages sent by one of {world} ranks"
                 message = f"{what} is not what it should be"
-                raise CheckFailed(message, rank, str(world - 1), str(len(peers)))
+                raise CheckFailed(message, rank, str(steps), str(len(peers)))
             ways = [(rank + 1) % world, (rank - 1) % world][: 2 if either else 1]
             if not any(set(peers) == {way} for way in ways):
                 wanted, found = f"all to rank {ways[0]}", f"to ranks {peers}"
                 raise CheckFailed("messages leave the ring", rank, wanted, found, cause)
         count = rounds(result.ledgers)
-        if count > 2 * (world - 1):
+        if count > 2 * steps:
             raise CheckFailed(
                 "the ranks send one after the other",
                 None,
-                f"{world - 1} steps in which all ranks send",
+                f"{steps} steps in which all ranks send",
                 f"{count} rounds",
                 "all chunks go round at the same time, one step apart",
             )

@@ -3,6 +3,12 @@
 from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
+    Wrong("single_precision", ["not computed in double precision"], '''
+-    size = torch.tensor(sizes, dtype=torch.float64)
+-    time = torch.tensor(times, dtype=torch.float64)
++    size = torch.tensor(sizes, dtype=torch.float32)
++    time = torch.tensor(times, dtype=torch.float32)
+'''),
     Wrong("beta_fitted_again", ["beside the negative α"], '''
 -    return max(alpha, 0.0), beta
 +    if alpha < 0:

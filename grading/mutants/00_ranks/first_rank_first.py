@@ -3,11 +3,40 @@
 from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
+    Wrong("others_raise_as_well", ["they call `prepare` as always"], '''
+ from course_lib.comm import Group, barrier
++import torch
++from course_lib.comm import broadcast
+@@
++    went_well = torch.zeros(1)
+     if group.index != 0:
+-        barrier(group)
++        broadcast(went_well, 0, group)
++        if not went_well:
++            raise RuntimeError("the first rank could not prepare the data")
+         return prepare()
+     try:
+-        return prepare()
++        value = prepare()
++        went_well += 1
++        return value
+     finally:  # also when it raises: the others are waiting
+-        barrier(group)
++        broadcast(went_well, 0, group)
+'''),
+    Wrong("swallows_on_the_others", ["it was swallowed", "on rank 1"], '''
+         barrier(group)
+-        return prepare()
++        try:
++            return prepare()
++        except Exception:
++            return None
+'''),
     Wrong("lowest_rank_first", ["prepare began before rank 3 had finished"], '''
 -    if group.index != 0:
 +    if group.rank != min(group.ranks):
 '''),
-    Wrong("releases_after_exceptions_alone", ["nobody waits forever", "use try/finally"], '''
+    Wrong("releases_after_exceptions_alone", ["nobody waits forever", "the first rank in a `finally`"], '''
 -    try:
 -        return prepare()
 -    finally:  # also when it raises: the others are waiting
@@ -167,7 +196,7 @@ WRONG = [
 -        barrier(group)
 +    return prepare()
 '''),
-    Wrong("no_finally", ["nobody waits forever", "use try/finally"], '''
+    Wrong("no_finally", ["nobody waits forever", "the first rank in a `finally`"], '''
  from course_lib.comm import Group, barrier
 +from typing import Any
 @@
@@ -376,30 +405,6 @@ def first_rank_first(prepare: Callable[[], Any], group: Group) -> Any:
             for peer in range(1, group.size):
                 send(go, peer, group)
     recv(go, 0, group)
-    return prepare()
-'''),
-    Right("variant_tells_how_it_went", "a broadcast says whether it went well, and the others raise as well", '''
-from collections.abc import Callable
-from typing import Any
-
-import torch
-
-from course_lib.comm import Group, broadcast
-
-
-def first_rank_first(prepare: Callable[[], Any], group: Group) -> Any:
-    if group.index == 0:
-        went_well = torch.zeros(1)
-        try:
-            value = prepare()
-            went_well += 1
-            return value
-        finally:
-            broadcast(went_well, 0, group)
-    went_well = torch.zeros(1)
-    broadcast(went_well, 0, group)
-    if not went_well:
-        raise RuntimeError("the first rank could not prepare the data")
     return prepare()
 '''),
     Right("variant_two_ifs", "the classical two ifs, with one try around", '''

@@ -3,6 +3,10 @@
 from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
+    Wrong("always_float64", ["the mean has the wrong dtype"], '''
+-    total = tensor.clone()
++    total = tensor.to(torch.float64, copy=True)
+'''),
     Wrong("alone_returns_the_input", ["the result is the input itself, [3] on 1 ranks"], '''
 -    total = tensor.clone()
 +    total = tensor if group.size == 1 else tensor.clone()

@@ -3,6 +3,16 @@
 from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
+    Wrong("adds_into_x", ["x was changed", "is a view of x"], '''
+-            total = total + number
++            total += number
+'''),
+    Wrong("at_least_two", ["index 1 is out of bounds"], '''
+-        total = numbers[0]
+-        for number in numbers[1:]:
++        total = numbers[0] + numbers[1]
++        for number in numbers[2:]:
+'''),
     Wrong("accumulates_in_float64", ["accumulated in a wider dtype"], '''
 -        total = numbers[0]
 +        total = numbers[0].double()

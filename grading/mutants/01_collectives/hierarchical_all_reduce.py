@@ -3,6 +3,25 @@
 from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
+    Wrong("place_in_the_node_from_the_rank", ["its number in the world does not tell it"], '''
++    local = node.rank % node.size
+     parts = data.tensor_split(node.size)
+-    ring_pass(parts, node.index - 1, node, adds=True)  # part node.index is the node's sum
+-    pieces = parts[node.index].tensor_split(between.size)
++    ring_pass(parts, local - 1, node, adds=True)
++    pieces = parts[local].tensor_split(between.size)
+@@
+-    ring_pass(parts, node.index, node, adds=False)
++    ring_pass(parts, local, node, adds=False)
+'''),
+    Wrong("node_from_the_rank", ["its number in the world does not tell it"], '''
++    number = between.rank // node.size
+     pieces = parts[node.index].tensor_split(between.size)
+-    ring_pass(pieces, between.index - 1, between, adds=True)
+-    ring_pass(pieces, between.index, between, adds=False)  # now it is the sum over all nodes
++    ring_pass(pieces, number - 1, between, adds=True)
++    ring_pass(pieces, number, between, adds=False)
+'''),
     Wrong("all_reduces_inside_first", ["bytes sent inside the node", "one pass too many"], '''
      ring_pass(parts, node.index - 1, node, adds=True)  # part node.index is the node's sum
 +    ring_pass(parts, node.index, node, adds=False)

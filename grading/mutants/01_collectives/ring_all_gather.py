@@ -3,6 +3,11 @@
 from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
+    Wrong("alone_the_chunk_itself", ["the result is the chunk itself"], '''
++    if group.size == 1:
++        return chunk
+     gathered = chunk.new_empty(sum(sizes))
+'''),
     Wrong("always_sends_its_own", ["all chunks in order", "wrong value"], '''
 -    gathered = chunk.new_empty(sum(sizes))
 -    parts = gathered.split(sizes)

@@ -3,6 +3,30 @@
 from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
+    Wrong("straight_to_the_owners", ["messages leave the ring"], '''
+-    for step in range(group.size - 1):
+-        giving, taking = group.index - step, group.index - step - 1
+-        mine = chunks[taking % group.size]
++    for step in range(1, group.size):
++        to, source = (group.index + step) % group.size, (group.index - step) % group.size
++        mine = chunks[group.index]
+@@
+-        exchange(chunks[giving % group.size], group.next, incoming, group.previous, group)
++        exchange(chunks[to], to, incoming, source, group)
+@@
+-    for step in range(group.size - 1):
+-        giving, taking = group.index + 1 - step, group.index - step
+-        exchange(
+-            chunks[giving % group.size],
+-            group.next,
+-            chunks[taking % group.size],
+-            group.previous,
+-            group,
+-        )
++    for step in range(1, group.size):
++        to, source = (group.index + step) % group.size, (group.index - step) % group.size
++        exchange(chunks[group.index], to, chunks[source], source, group)
+'''),
     Wrong("average_at_every_hop", ["avg", "averaged at every hop"], '''
              mine += incoming
 +            if op == "avg":

@@ -3,6 +3,13 @@
 from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
+    Wrong("seeds_numpy", ["the global random state was changed"], '''
+-    generator = torch.Generator().manual_seed(seed * 1_000_003 + epoch)  # mutate: same
+-    order = torch.randperm(n, generator=generator)
++    import numpy
++    numpy.random.seed((seed * 1_000_003 + epoch) % 2**32)
++    order = torch.from_numpy(numpy.random.permutation(n))
+'''),
     Wrong("hash_of_a_text", ["each rank shuffles in its own way", "`hash` of a text"], '''
 -    generator = torch.Generator().manual_seed(seed * 1_000_003 + epoch)  # mutate: same
 +    generator = torch.Generator().manual_seed(hash(f"{seed}/{epoch}") % 2**31)

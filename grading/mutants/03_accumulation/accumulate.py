@@ -3,6 +3,23 @@
 from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
+    Wrong("counts_before_it_ends", ["the call that found no micro-batch made one, too"], '''
+-    if not window:  # mutate: same
+-        return None
+@@
+     all_reduce(counted, group)  # mutate: same
++    if not window:
++        return None
+'''),
+    Wrong("scales_afterwards", ["what was there before was scaled"], '''
+             loss = losses / counted
+-            (loss * group.size).backward()  # the model's average divides by it again
++            losses.backward()
+         part += loss.item()
++    for parameter in model.parameters():
++        if parameter.grad is not None:
++            parameter.grad.mul_(group.size / counted)
+'''),
     Wrong("agrees_if_it_has_tokens", ["is not the same everywhere"], '''
 -    all_reduce(counted, group)  # mutate: same
 +    if counted > 0:
@@ -315,59 +332,6 @@ def accumulate(
             part += run(*batch)
     part += run(*window[-1])
     return part
-'''),
-    Right("variant_divides_at_the_end", "sums are synchronised, gradients divided at the end", '''
-from collections.abc import Iterator
-from contextlib import nullcontext
-from itertools import islice
-
-import torch
-import torch.nn.functional as F
-from torch import nn
-
-from course_lib.comm import Group, all_reduce
-
-
-def accumulate(
-    model: nn.Module,
-    micro: Iterator[tuple[torch.Tensor, torch.Tensor]],
-    k: int,
-    group: Group,
-    ignore_index: int = -100,
-) -> float | None:
-    """Forward and backward of the next k micro-batches, as if they were one batch on one process.
-
-    Args:
-        model: tokens, int64 [B, T], to logits [B, T, V]; averages gradients, has `no_sync()`.
-        micro: gives (tokens, targets), int64 [B, T] each; at most k are taken.
-        k: micro-batches of an update.
-        group: the data-parallel ranks; not always all ranks of the job.
-        ignore_index: targets of this value do not count.
-
-    Returns:
-        This rank's part of the loss: the losses of its own counted tokens, divided by the number
-        of all. (Added up over the ranks, that is the loss.) None if no micro-batch was left.
-    """
-    window = list(islice(micro, k))
-    if not window:
-        return None
-    part = 0.0
-    for number, (tokens, targets) in enumerate(window, 1):
-        with nullcontext() if number == len(window) else model.no_sync():
-            losses = F.cross_entropy(
-                model(tokens).flatten(0, 1),
-                targets.flatten(),
-                ignore_index=ignore_index,
-                reduction="sum",
-            )
-            loss = losses
-            (loss * group.size).backward()  # the model's average divides by it again
-        part += loss.item()
-    counted = torch.tensor(float(sum((t != ignore_index).sum() for _, t in window)))
-    all_reduce(counted, group)
-    for parameter in model.parameters():
-        parameter.grad /= counted
-    return part / counted
 '''),
     Right("variant_masks_by_hand", "token losses one by one, with a mask", '''
 from collections.abc import Iterator

@@ -3,6 +3,10 @@
 from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
+    Wrong("needs_a_gradient", ["expects a non-empty TensorList"], '''
+-    if not gradients:
+-        return torch.zeros(())
+'''),
     Wrong("adds_norms", ["norms do not add up"], '''
 -    norm = torch.linalg.vector_norm(torch.stack(norms), norm_type)
 +    norm = torch.stack(norms).sum()
@@ -237,6 +241,8 @@ def clip_grad_norm(
         The norm before, a scalar tensor.
     """
     gradients = [p.grad for p in parameters if p.grad is not None]
+    if not gradients:
+        return torch.zeros(())
     norms = [torch.linalg.vector_norm(gradient, norm_type) for gradient in gradients]
     norm = torch.linalg.vector_norm(torch.stack(norms), norm_type)
     factor = (max_norm / (norm + 1e-6)).clamp(max=1.0)
@@ -300,6 +306,8 @@ def clip_grad_norm(
         The norm before, a scalar tensor.
     """
     gradients = [p.grad for p in parameters if p.grad is not None]
+    if not gradients:
+        return torch.zeros(())
     norm = torch.cat([gradient.flatten() for gradient in gradients]).norm(norm_type)
     factor = min(1.0, max_norm / (float(norm) + 1e-6))
     for gradient in gradients:
@@ -362,6 +370,8 @@ def clip_grad_norm(
         The norm before, a scalar tensor.
     """
     gradients = [p.grad for p in parameters if p.grad is not None]
+    if not gradients:
+        return torch.zeros(())
     norms = [torch.linalg.vector_norm(gradient, norm_type) for gradient in gradients]
     norm = torch.linalg.vector_norm(torch.stack(norms), norm_type)
     factor = min(1.0, max_norm / (float(norm) + 1e-6))

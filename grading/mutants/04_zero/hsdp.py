@@ -3,6 +3,10 @@
 from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
+    Wrong("place_in_the_node_from_the_rank", ["its number in the world does not tell it"], '''
+-        mine = padded(flat, shard.size).chunk(shard.size)[shard.index]
++        mine = padded(flat, shard.size).chunk(shard.size)[shard.rank % shard.size]
+'''),
     Wrong("all_reduces_on_both_axes", ["the gradient is all-reduced"], '''
 -        reduce_scatter(mean, padded(gradient, self.shard.size), self.shard, "avg")
 +        whole = padded(gradient, self.shard.size).clone()

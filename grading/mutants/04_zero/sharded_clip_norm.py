@@ -3,6 +3,14 @@
 from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
+    Wrong("infinity_is_not_clipped", ["an infinite norm is above every limit"], '''
+-    if norm > max_norm:
++    if max_norm < norm < float("inf"):
+'''),
+    Wrong("nan_everywhere", ["NaN is above no limit"], '''
+-    if norm > max_norm:
++    if not norm <= max_norm:
+'''),
     Wrong("a_margin_above_the_limit", ["after clipping", "not clipped at all"], '''
 -    if norm > max_norm:
 +    if norm > max_norm + 1e-6:

@@ -3,6 +3,25 @@
 from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
+    Wrong("saves_step_0", ["step 0 is saved: nothing was done yet"], '''
+-    while job.step < steps:
+-        job.make_step()
+-        if job.step % interval == 0:
++    while True:
++        if job.step % interval == 0 and not (folder / str(job.step)).exists():
+@@
+             barrier(group)  # all parts are there
+@@
+                 unfinished.rename(folder / str(job.step))
++            barrier(group)
++        if job.step == steps:
++            break
++        job.make_step()
+'''),
+    Wrong("saves_what_it_loaded", ["is saved again: it was loaded from a checkpoint"], '''
+         job.restore(whole, own)
++        job.capture()
+'''),
     Wrong("interval_from_the_restart", ["counted from the restart"], '''
 +    begin = job.step if saved else 0
      while job.step < steps:

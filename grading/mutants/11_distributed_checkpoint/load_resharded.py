@@ -3,6 +3,15 @@
 from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
+    Wrong("name_as_a_key", ["a KeyError is no ValueError"], '''
+-        if known.get(piece.name) != asked:
++        if known[piece.name] != asked:
+'''),
+    Wrong("pads_vectors_alone", ["rows at", "set it to 0"], '''
+-        piece.tensor.detach().zero_()
++        if len(piece.shape) == 1:
++            piece.tensor.detach().zero_()
+'''),
     Wrong("as_many_elements_fit", ["with as many elements was accepted"], '''
 -        if known.get(piece.name) != asked:
 +        shape, dtype = known.get(piece.name, ([], ""))
@@ -222,7 +231,7 @@ WRONG = [
 ]
 
 RIGHT = [
-    Right("variant_mmap", "mmap of the whole file; a copy of the stretch; KeyError for a name", '''
+    Right("variant_mmap", "mmap of the whole file; a copy of the stretch", '''
 import json
 import mmap
 import operator
@@ -267,7 +276,7 @@ def load_resharded(folder: str, wanted: Sequence[Piece], group: Group) -> int:
     known = {part["name"]: (part["shape"], part["dtype"]) for part in stored}
     for piece in wanted:
         asked = list(piece.shape), str(piece.tensor.dtype).removeprefix("torch.")
-        if known[piece.name] != asked:
+        if piece.name not in known or known[piece.name] != asked:
             raise ValueError(f"{piece.name} is {known.get(piece.name)} in {path}, not {asked}")
     for piece in wanted:
         piece.tensor.detach().zero_()
@@ -424,7 +433,7 @@ def load_resharded(folder: str, wanted: Sequence[Piece], group: Group) -> int:
             boxes.setdefault(box["name"], []).append(box)
     for piece in wanted:
         if piece.name not in boxes:
-            raise KeyError(piece.name)
+            raise ValueError(piece.name)
         box = boxes[piece.name][0]
         if tuple(box["shape"]) != tuple(piece.shape) or f"torch.{box['dtype']}" != str(piece.tensor.dtype):
             raise ValueError(f"{piece.name}: {box}")

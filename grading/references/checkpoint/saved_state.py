@@ -46,12 +46,13 @@ def cut(name: str, whole: torch.Tensor, dim: int | None, index: int, world: int)
 
 
 def padded(name: str, whole: torch.Tensor, world: int, align: int) -> list[Given]:
-    """Each rank's part of a flat vector with zeros behind: as many for each, divided by `align`."""
+    """Each rank's rows of a tensor with zeros behind: as many for each, divided by `align`."""
     size = -(-len(whole) // (world * align)) * align
-    flat = torch.nn.functional.pad(whole, (0, size * world - len(whole)))
+    rest = whole.new_zeros((size * world - len(whole), *whole.shape[1:]))
+    begin = [0] * (whole.dim() - 1)
     return [
-        [name, [len(whole)], [index * size], part.clone()]
-        for index, part in enumerate(flat.split(size))
+        [name, list(whole.shape), [index * size, *begin], part.clone()]
+        for index, part in enumerate(torch.cat([whole, rest]).split(size))
     ]
 
 

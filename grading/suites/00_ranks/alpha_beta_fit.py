@@ -34,7 +34,7 @@ EXERCISE = Exercise(
 
 RANKS = (20, 6, 8, 5, 3, 2, 1000, 1)  # with 20 ranks the usual slips all give different numbers
 RINGS = ("all_reduce", "reduce_scatter", "all_gather", "all_to_all")
-FIT_RTOL = 1e-3  # other ways to weight the errors differ by per cents
+NOISY_RTOL = 1e-3  # other ways to weight the errors differ by per cents
 RTOL = 1e-9
 
 
@@ -112,17 +112,19 @@ def _least_squares(table: Mapping[str, list[Any]], power: float) -> list[float]:
     return [(b1 * a22 - b2 * a12) / determinant, (a11 * b2 - a12 * b1) / determinant]
 
 
-def _check_fit(run: Run, answer: Any, wanted: AlphaBeta, likely: Mapping[str, list[float]]) -> None:
+def _check_fit(
+    run: Run, answer: Any, wanted: AlphaBeta, likely: Mapping[str, list[float]], rtol: float
+) -> None:
     """Compares a pair with α and β."""
     right = [wanted.alpha, wanted.beta]
-    shown = f"α = {right[0]:.4g} s, β = {right[1]:.4g} s/byte"
+    shown = f"α = {right[0]:.9g} s, β = {right[1]:.9g} s/byte"
     if not (
         isinstance(answer, list)
         and len(answer) == 2
         and all(isinstance(item, (int, float)) for item in answer)
     ):
         run.fail("the fit is not a pair of numbers", expected=shown, measured=repr(answer))
-    if all(_near(a, r, FIT_RTOL) for a, r in zip(answer, right, strict=True)):
+    if all(_near(a, r, rtol) for a, r in zip(answer, right, strict=True)):
         return
     causes = {
         "α and β are swapped": right[::-1],
@@ -131,12 +133,13 @@ def _check_fit(run: Run, answer: Any, wanted: AlphaBeta, likely: Mapping[str, li
             1 / right[1],
         ],
         **likely,
+        "not computed in double precision": right,
     }
     cause = next(
         (
             why
             for why, other in causes.items()
-            if all(_near(a, o, FIT_RTOL) for a, o in zip(answer, other, strict=True))
+            if all(_near(a, o, NOISY_RTOL) for a, o in zip(answer, other, strict=True))
         ),
         "",
     )
@@ -144,7 +147,7 @@ def _check_fit(run: Run, answer: Any, wanted: AlphaBeta, likely: Mapping[str, li
         "α and β are not the best for these times",
         expected=shown,
         cause=cause,
-        measured=f"α = {answer[0]:.4g} s, β = {answer[1]:.4g} s/byte",
+        measured=f"α = {answer[0]:.9g} s, β = {answer[1]:.9g} s/byte",
     )
 
 
@@ -155,7 +158,7 @@ def check_exact(run: Run) -> None:
     link = _link(run)
     table = _table(run, link, 0.0)
     result = run(drive_fit, {"fits": [table]})
-    _check_fit(run, result.outputs[0]["answers"][0], link, {})
+    _check_fit(run, result.outputs[0]["answers"][0], link, {}, RTOL)
 
 
 @check("noisy times: least squares of the relative errors", points=2, code="E")
@@ -178,6 +181,7 @@ def check_noisy(run: Run) -> None:
             ],
             "each squared error was divided by t, not by t²": _least_squares(table, 0.5),
         },
+        NOISY_RTOL,
     )
 
 
@@ -200,7 +204,7 @@ def check_no_negative(run: Run) -> None:
     )
     beta = fit(**table).beta
     run.true(
-        _near(answer[1], beta, FIT_RTOL),
+        _near(answer[1], beta, NOISY_RTOL),
         "β of the same times",
         expected=f"{beta:.4g}",
         measured=repr(answer[1]),
@@ -220,10 +224,8 @@ def slips(op: str, payload: int, n: int, alpha: float, beta: float) -> dict[str,
     }
     if op == "broadcast":
         known |= {
-            "natural logarithm: the owners double, so the rounds are ⌈log2 N⌉": math.ceil(
-                math.log(n)
-            )
-            * (alpha + wide),
+            "natural logarithm: with each round twice as many ranks have the bytes, so there are "
+            "⌈log2 N⌉ rounds": math.ceil(math.log(n)) * (alpha + wide),
             "log2 N must be rounded up: a round cannot be split": log * (alpha + wide),
             "log2 N was rounded down: the last ranks get nothing": int(log) * (alpha + wide),
             "the root sends to one rank after another; a tree has ⌈log2 N⌉ rounds": (n - 1)

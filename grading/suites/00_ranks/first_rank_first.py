@@ -35,7 +35,12 @@ UNHELD = (
     "nothing holds the others back: they must call the barrier before `prepare`, the first rank "
     "after it"
 )
-FULL, STOPPED = "no space left on the disk", "Ctrl-C"
+# Each data set that cannot be prepared: the rank on which `prepare` raises, and what.
+FAILING = (
+    ("tokens", 0, OSError("no space left on the disk")),
+    ("cache", 0, KeyboardInterrupt("Ctrl-C")),  # no Exception
+    ("index", 1, OSError("the file is broken")),
+)
 
 
 # --- what runs on the ranks ----------------------------------------------------------------------
@@ -114,17 +119,22 @@ def drive_part(learner: Any, group: Any) -> dict[str, Any]:
 
 
 def drive_failing(learner: Any, group: Any) -> dict[str, Any]:
-    """`prepare` raises on the first rank, and then somebody stops it there."""
+    """`prepare` raises on one rank; how it ends on this one, and how often it was called here."""
     dist.barrier()
-    raised = []
-    for name, error in (("tokens", OSError(FULL)), ("cache", KeyboardInterrupt(STOPPED))):
-        job = Prepare(name, group.ranks, group.rank, name, None if group.index else error)
+    ends, calls = [], []
+    for name, rank, error in FAILING:
+        fault = error if group.rank == rank else None
+        job = Prepare(name, group.ranks, group.rank, _value(name, group.rank), fault)
         try:
-            learner.first_rank_first(job, group)
-            raised.append("")
+            ends.append(learner.first_rank_first(job, group))
         except BaseException as caught:
-            raised.append(f"{type(caught).__name__}: {caught}")
-    return {"raised": raised}
+            ends.append(_told(caught))
+        calls.append(len(job.calls))
+    return {"ends": ends, "calls": calls}
+
+
+def _told(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}"
 
 
 # --- what they must bring back -------------------------------------------------------------------
@@ -227,14 +237,21 @@ def check_part(run: Run) -> None:
         run.equal(result.outputs[rank]["values"], [_value("tokens", rank)], "the value", rank=rank)
 
 
-@check("prepare raises on the first rank, and nobody waits forever", points=2, code="H")
+@check("prepare raises on one rank, and nobody waits forever", points=2, code="H")
 @diagnosis("let the exception of `prepare` propagate")
 def check_failing(run: Run) -> None:
-    """H: the first rank raises OSError, and then KeyboardInterrupt, which is no Exception."""
-    cause = "`prepare` raised on rank 0, which then never reached the barrier: use try/finally."
+    """H: the first rank raises OSError and KeyboardInterrupt, then another rank raises."""
+    cause = (
+        "`prepare` raised on rank 0, which then did not make this call of the barrier: each rank "
+        "calls it once, the first rank in a `finally`."
+    )
     result = _explained(run, cause, drive_failing, world=3)
-    likely = {"it was swallowed": ""}
-    what = "the exception of the first rank"
-    right = (f"OSError: {FULL}", f"KeyboardInterrupt: {STOPPED}")
-    for told, wanted in zip(result.outputs[0]["raised"], right, strict=True):
-        run.equal(told, wanted, what, rank=0, likely=likely)
+    for place, (name, failing, error) in enumerate(FAILING):
+        for rank, found in enumerate(run.each(result.outputs)):
+            when = f"if prepare raises {type(error).__name__} on rank {failing},"
+            run.equal(found["calls"][place], 1, f"the number of calls of prepare, {when}", likely={
+                "the others are released all the same: they call `prepare` as always": 0
+            })  # fmt: skip
+            wanted = _told(error) if rank == failing else _value(name, rank)
+            what, swallowed = f"what is returned or raised, {when}", {"it was swallowed": None}
+            run.equal(found["ends"][place], wanted, what, likely=swallowed)

@@ -202,7 +202,7 @@ def check_rail_group(run: Run) -> None:
     _check_group(run, "rail")
 
 
-@check("every rank takes part in making every group", points=2, code="H")
+@check("groups with different members have different names", points=2, code="H")
 def check_together(run: Run) -> None:
     """H: torch numbers groups as they are made; who skips one gives two groups the same name."""
     made: dict[tuple[int, str], list[int]] = {}

@@ -30,17 +30,19 @@ def drive(learner: Any, group: Any, tensor: torch.Tensor) -> dict[str, Any]:
     return {"mean": mean, "given": mine, "same": same}
 
 
-def _run(run: Run, world: int, shape: tuple[int, ...]) -> tuple[list[torch.Tensor], Any]:
-    tensors = [run.random(shape) for _ in range(world)]
+def _run(
+    run: Run, world: int, shape: tuple[int, ...], dtype: torch.dtype = torch.float64
+) -> tuple[list[torch.Tensor], Any]:
+    tensors = [run.random(shape, dtype) for _ in range(world)]
     return tensors, run(drive, [{"tensor": each} for each in tensors], world=world)
 
 
 @check("every rank has the mean", points=3, code="E")
 @in_part
 def check_mean(run: Run) -> None:
-    """E: a matrix on three ranks and a scalar on two."""
-    for world, shape in ((3, (4, 5)), (2, ())):
-        tensors, result = _run(run, world, shape)
+    """E: a matrix on three ranks and a scalar on two, in float64 and in float32."""
+    for world, shape, dtype in ((3, (4, 5), torch.float64), (2, (), torch.float32)):
+        tensors, result = _run(run, world, shape, dtype)
         total = torch.stack(tensors).sum(0)
         for rank, output in enumerate(run.each(result.outputs)):
             likely = {

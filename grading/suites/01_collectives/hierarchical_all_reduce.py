@@ -52,6 +52,14 @@ def drive_transposed(learner: Any, group: Any, tensor: torch.Tensor, nodes: int)
     return in_place.called_on_a_view(_sum_over(learner, group, nodes), tensor)
 
 
+def drive_unordered(learner: Any, group: Any, tensor: torch.Tensor) -> dict[str, Any]:
+    """Sums over two nodes of two ranks, which do not ascend in any group."""
+    node = group.split([[3, 1], [2, 0]], "node")
+    between = group.split([[3, 2], [1, 0]], "between")
+    learner.hierarchical_all_reduce(tensor, node, between)
+    return {"tensor": tensor}
+
+
 def _sum_over(learner: Any, group: Any, nodes: int) -> in_place.Call:
     grid = Mesh(group, {"between": nodes, "node": group.size // nodes})
     return lambda tensor: learner.hierarchical_all_reduce(tensor, grid["node"], grid["between"])
@@ -126,6 +134,16 @@ def check_in_place(run: Run) -> None:
     inputs = [{"tensor": tensor, "nodes": nodes} for tensor in wide]
     result = run(drive_transposed, inputs, world=world)
     in_place.compare_view(run, result, wide, torch.stack(wide).sum(0), "summed")
+
+
+@check("groups in which the ranks do not ascend", points=1, code="E")
+@diagnosis("a rank's place in a group is `group.index`; its number in the world does not tell it")
+def check_unordered(run: Run) -> None:
+    """E: nodes of the ranks 3, 1 and 2, 0."""
+    tensors = [run.random(17) for _ in range(4)]
+    result = run(drive_unordered, [{"tensor": tensor} for tensor in tensors], world=4)
+    for found in run.each(result.outputs):
+        run.close(found["tensor"], torch.stack(tensors).sum(0), "the tensor")
 
 
 @check("2(n-1)/n·S/g bytes to other nodes, from every rank", points=3, code="B")

@@ -48,7 +48,9 @@ def drive(
         learner.ring_all_gather(chunk, group, list(each))
         for chunk, each in zip(chunks, sizes, strict=True)
     ]
-    return {"rows": rows, "chunks": chunks}
+    pairs = zip(rows, chunks, strict=True)
+    same = [isinstance(row, torch.Tensor) and row.is_set_to(chunk) for row, chunk in pairs]
+    return {"rows": rows, "chunks": chunks, "same": any(same)}
 
 
 def drive_strided(learner: Any, group: Any, wide: torch.Tensor, sizes: list[int]) -> dict[str, Any]:
@@ -81,6 +83,8 @@ def _compare(run: Run, chunks: list[list[torch.Tensor]]) -> Any:
             known = {"the chunk was used as a buffer; it must not be changed": case[rank - 1]}
             name = "the chunk, after the call,"
             run.close(output["chunks"][place], case[rank], name, likely=known)
+        what = f"the result is the chunk itself in a group of {world}"
+        run.true(not output["same"], what, cause="the result is a new tensor, always")
     return result
 
 

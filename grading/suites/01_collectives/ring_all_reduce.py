@@ -144,13 +144,18 @@ def check_in_place(run: Run) -> None:
     in_place.compare_view(run, result, wide, reduced(wide, "avg"), "reduced")
 
 
+def _one(run: Run, world: int) -> Any:
+    """One sum of one tensor, for looking at its messages."""
+    inputs = [{"tensors": [run.random(DIVISIBLE)], "ops": ["sum"]} for _ in range(world)]
+    return run(drive, inputs, world=world)
+
+
 @check("2(N-1)/N·S bytes sent by each rank", points=2, code="B")
 @diagnosis("each step sends one chunk of S/N bytes, and there are 2(N-1) steps")
 def check_bytes(run: Run) -> None:
     """B: exact, from the ledger."""
-    for world in (2, 4):
-        inputs = [{"tensors": [run.random(DIVISIBLE)], "ops": ["sum"]} for _ in range(world)]
-        result = run(drive, inputs, world=world)
+    for world in (4, 2):
+        result = _one(run, world)
         size = DIVISIBLE * 8
         right = [wire_bytes("all_reduce", size, world, rank, 8)[0] for rank in range(world)]
         hub = [(world - 1) * size] + [size] * (world - 1)
@@ -164,12 +169,19 @@ def check_bytes(run: Run) -> None:
         run.bytes(result, right, likely=known)
 
 
+@check("2(N-1) steps round the ring, all ranks at once", points=2, code="S")
+@diagnosis("in every step each rank sends one chunk to the next and receives another")
+def check_ring(run: Run) -> None:
+    """S: one message a step, to one neighbour; nobody waits for the whole ring."""
+    cause = "chunks travel from neighbour to neighbour, both when they are added and afterwards"
+    run.ring(_one(run, 4), cause, walks=2)
+
+
 @check("built from messages alone", points=1, code="X")
 @diagnosis("this exercise is to build the collective yourself: use send, recv and exchange")
 def check_messages(run: Run) -> None:
     """X: no collective of torch, of comm, or of comm's own rings."""
-    inputs = [{"tensors": [run.random(DIVISIBLE)], "ops": ["sum"]} for _ in range(2)]
-    run.messages_alone(run(drive, inputs, world=2))
+    run.messages_alone(_one(run, 4))
 
 
 @check("large messages end", points=2, code="H")

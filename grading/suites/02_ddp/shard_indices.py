@@ -6,6 +6,7 @@ import random
 from collections.abc import Sequence
 from typing import Any
 
+import numpy
 import torch
 
 from course_lib.comm import all_reduce
@@ -51,13 +52,18 @@ Case = tuple[int, int, int, int, bool]  # n, world, epoch, seed, drop_last
 def drive(learner: Any, group: Any, cases: list[Case]) -> dict[str, Any]:
     """Asks for the shares of the ranks that this one answers for."""
     shares = []
-    states = torch.random.get_rng_state(), random.getstate()
+    before = _random_states()
     for n, world, epoch, seed, drop_last in cases:
         mine = range(group.index, world, group.size)
         answers = [learner.shard_indices(n, r, world, epoch, seed, drop_last) for r in mine]
         shares.append(answers)
-    same = torch.equal(states[0], torch.random.get_rng_state()) and states[1] == random.getstate()
-    return {"shares": shares, "same": same}
+    return {"shares": shares, "same": _random_states() == before}
+
+
+def _random_states() -> list[Any]:
+    """Those of torch, Python and NumPy."""
+    numpys: Any = numpy.random.get_state()
+    return [torch.get_rng_state().tolist(), random.getstate(), numpys[1].tolist(), numpys[2:]]
 
 
 def drive_steps(learner: Any, group: Any, n: int) -> dict[str, Any]:
@@ -313,7 +319,7 @@ def check_dropped(run: Run) -> None:
 @check("the global random state is not changed", points=1, code="E")
 @diagnosis("draw from a generator of your own: torch.Generator().manual_seed(...)")
 def check_state(run: Run) -> None:
-    """E: torch's and Python's."""
+    """E: torch's, Python's and NumPy's."""
     for rank, same in enumerate(Asked(run).same):
         run.true(
             same,

@@ -61,7 +61,10 @@ NORMS = (2.0, 1.0, 3.0, float("inf"))
 def drive(
     learner: Any, group: Any, gradients: list[torch.Tensor], limits: list[float], norms: list[float]
 ) -> list[dict[str, Any]]:
-    """Clips the same gradients to each limit with each norm; some parameters have none."""
+    """Clips the same gradients to each limit with each norm; some parameters have none.
+
+    Then it clips a parameter alone that has none.
+    """
     found = []
     for limit in limits:
         for norm_type in norms:
@@ -72,9 +75,11 @@ def drive(
                 parameter.grad = gradient.clone()
             places = [_place(p) for p in with_one]
             norm = learner.clip_grad_norm((p for p in parameters), limit, norm_type)
+            without = learner.clip_grad_norm(iter(parameters[1:2]), limit, norm_type)
             found.append(
                 {
                     "norm": norm,
+                    "norm_of_none": float(without),
                     "gradients": [p.grad for p in with_one],
                     "stayed": [_place(p) for p in with_one] == places,
                 }
@@ -177,6 +182,8 @@ def check_clip(run: Run) -> None:
             "this is the 2-norm: `norm_type` says which": total_norm(gradients),
             "the root is missing": norm**2,
         }
+        name = f"the norm of no gradient at all ({what})"
+        run.equal(found["norm_of_none"], 0.0, name, rank=0)
         name = f"the norm returned ({what})"
         run.close(_number(found["norm"]), norm, name, rank=0, terms=40, likely=likely)
         run.true(

@@ -32,6 +32,7 @@ EXERCISE = Exercise(
 )
 
 MESHES = ((1, 3), (3, 1), (2, 2))  # nodes (replicas), and ranks in each (shards)
+SHARDS, REPLICAS = [[3, 1], [2, 0]], [[3, 2], [1, 0]]  # a mesh of 2 × 2 in another order
 STEPS = 3
 STEPPERS = {
     "SGD": (torch.optim.SGD, {"lr": 0.1, "momentum": 0.9}),
@@ -93,6 +94,17 @@ def drive_once(
     model.gather()
     model.reduce(gradient)
     return {"held": held}
+
+
+def drive_unordered(
+    learner: Any, group: Any, flat: torch.Tensor, gradient: torch.Tensor
+) -> dict[str, Any]:
+    """One gather and one reduction on 2 × 2 ranks, which do not ascend in any group."""
+    shard, replica = group.split(SHARDS, "shard"), group.split(REPLICAS, "replica")
+    model = learner.HSDP(flat.clone(), shard, replica)
+    model.reduce(gradient)
+    return {"whole": model.gather(), "gradient": model.weights.grad,
+            "shard": model.weights.detach()}  # fmt: skip
 
 
 # --- what they must bring back -------------------------------------------------------------------
@@ -169,6 +181,20 @@ def check_steps(run: Run) -> None:
                 stepper.step()
             what = f"the weights after {STEPS} steps of {name} {words}"
             run.close(found[name], row.detach(), what)
+
+
+@check("groups in which the ranks do not ascend", points=1, code="E")
+@diagnosis("a rank's place in a group is `group.index`; its number in the world does not tell it")
+def check_unordered(run: Run) -> None:
+    """E: nodes of the ranks 3, 1 and 2, 0."""
+    flat, *rows = [run.random(13) for _ in range(5)]
+    result = run(drive_unordered, [{"flat": flat, "gradient": row} for row in rows], world=4)
+    mean = torch.stack(rows).mean(0)
+    index = {rank: node.index(rank) for node in SHARDS for rank in node}
+    for rank, found in enumerate(run.each(result.outputs)):
+        run.close(found["shard"], part(flat, 2, index[rank]), "the shard")
+        run.close(found["gradient"], part(mean, 2, index[rank]), "weights.grad")
+        run.close(found["whole"], flat, "what gather returns")
 
 
 def _once(run: Run, nodes: int, shards: int) -> tuple[Any, int]:

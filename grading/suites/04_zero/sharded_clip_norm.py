@@ -157,18 +157,24 @@ def check_all_call(run: Run) -> None:
 
 @check("infinity and NaN on one rank are seen by all ranks", points=1, code="E")
 def check_infinite(run: Run) -> None:
-    """E: so that all of them can skip the step."""
+    """E: so that all of them can skip the step; what becomes of their gradients."""
     sharded, replicated = _gradients(run, 2)
     common = {"replicated": replicated, "max_norm": 1.0}
     for bad in (math.inf, math.nan):
         sharded[1][0][0, 0] = bad
         result = run(drive, [{"sharded": shards, **common} for shards in sharded], world=2)
-        for norm in run.each(result.column("norm")):
+        for shards, found in run.each(zip(sharded, result.outputs, strict=True)):
+            norm = found["norm"]
             if bad == math.inf:
                 run.equal(norm, math.inf, "the norm, if rank 1 has infinity,")
+                wanted = [g * 0.0 for g in shards]
+                likely = {"an infinite norm is above every limit: the factor is 0": shards}
             else:
                 what = "the norm is finite, but rank 1 has nan"
                 run.true(not math.isfinite(norm), what, measured=norm)
+                wanted = shards
+                likely = {"NaN is above no limit: no gradient changes": [g * bad for g in shards]}
+            run.close(found["sharded"], wanted, f"a gradient, if rank 1 has {bad}", likely=likely)
 
 
 @check("one all-reduce of one number", points=2, code="B")

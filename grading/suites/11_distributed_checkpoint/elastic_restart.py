@@ -238,8 +238,12 @@ def went_on(run: Run, case: Case, result: Any, when: str) -> None:
     """The restarted job ended as if nothing had been."""
     for rank, found in enumerate(run.each(result.outputs)):
         first = found["step"] - len(found["log"])
+        made = list(range(first + 1, STEPS + 1))
         what = f"the list of steps made after a kill {when}"
-        run.equal([step["step"] for step in found["log"]], list(range(first + 1, STEPS + 1)), what)
+        run.equal([step["step"] for step in found["log"]], made, what)
+        due = [step for step in made if step % INTERVAL == 0]
+        likely = {f"step {first} is saved again: it was loaded from a checkpoint": [first, *due]}
+        run.equal(found["saved"], due, f"the list of saves after a kill {when}", likely=likely)
         run.close(
             [step["loss"] for step in found["log"]],
             [step["losses"][rank] for step in case.steps[first:]],
@@ -262,6 +266,7 @@ def check_alone(run: Run) -> None:
             "saved too seldom, at every second interval": due[1::2],
             "saved too seldom, at the end alone": [STEPS],
             "never saved: a kill costs everything": [],
+            "step 0 is saved: nothing was done yet": [0, *due],
         }
         run.equal(found["saved"], due, "the list of steps that are saved", likely=likely)
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from course_lib.grade.suite import Exercise, Run, because, check, diagnosis
+from course_lib.grade.suite import Exercise, Run, because, check, describe, diagnosis
 from course_lib.ranks.system.processes import PROCESSES
 from grading.references.checkpoint.saved_state import (
     Given,
@@ -181,27 +181,28 @@ def check_values(run: Run) -> None:
 @check("ZeRO's padding is 0, and no data", points=3, code="E")
 @diagnosis("a piece that reaches over its tensor's end is 0 there: only the overlap is read")
 def check_padding(run: Run) -> None:
-    """E: flat vectors, padded for 4 ranks; other tensors lie behind them in the file."""
+    """E: two vectors and a matrix, padded for 4 ranks; other tensors follow them in the file."""
     world = 4
     state = {"flat": run.random(4 * run.number(8, 20) + 1), "few": run.random(5, torch.float32),
-             "after": run.random(50)}  # fmt: skip
+             "rows": run.random((7, 3)), "after": run.random(50)}  # fmt: skip
     given = [[cut(name, whole, 0, index, 3) for name, whole in state.items()] for index in range(3)]
     write_checkpoint(Path(run.folder) / "padded", NEW, given)
-    flat, few = padded("flat", state["flat"], world, 1), padded("few", state["few"], world, 8)
-    ranks = list(zip(few, flat, strict=True))
+    aligned = (("few", 8), ("flat", 1), ("rows", 3))
+    parts = [padded(name, state[name], world, align) for name, align in aligned]
+    ranks = list(zip(*parts, strict=True))
     inputs = [{"wanted": list(mine), "folder": "padded"} for mine in ranks]
     result = run(drive, inputs, world=world, folder=run.folder)
     for rank, mine in enumerate(ranks):
         values = result.outputs[rank]["values"]
         for (name, shape, offsets, right), value in zip(mine, values, strict=True):
             inside = max(0, min(shape[0] - offsets[0], len(right)))
-            what = f"{name} at {offsets}, {inside} of {len(right)} elements inside its tensor"
+            what = f"{name} at {offsets}, {inside} of {len(right)} inside its tensor"
             run.true(
                 value.shape == right.shape and torch.equal(value[:inside], right[:inside]),
                 f"{what}: its values",
                 rank=rank,
-                expected=str(right[:inside].tolist()[:4]),
-                measured=str(value.tolist()[:4]),
+                expected=describe(right[:inside]),
+                measured=describe(value),
             )
             padding = value[inside:]
             cause = NOT_ZERO if (padding == SENTINEL).any() else NO_DATA
@@ -209,7 +210,7 @@ def check_padding(run: Run) -> None:
                 not padding.any(),
                 f"{what}: the padding is not 0",
                 rank=rank,
-                measured=str(padding.tolist()[:4]),
+                measured=describe(padding),
                 cause=cause,
             )
 
@@ -334,16 +335,20 @@ def check_refused(run: Run) -> None:
     known = [[folder, [fine, bad]] for folder, bad in cases.values()]
     later = [*known[:-1], ["whole", known[-1][1]]]  # a rank that sees more than index 0
     result = run(drive_refused, [{"cases": known}, {"cases": later}], world=2, folder=run.folder)
+    endings = {
+        "no exception": "{} was accepted",
+        "KeyError": "a KeyError is no ValueError: ask first whether the name is there",
+    }
     for output in run.each(result.outputs):
         for what, told, first in zip(cases, output["told"], output["first"], strict=True):
             name = "rank-1.bin" if "file" in what else cases[what][1][0]
-            kinds = ("FileNotFoundError",) if "folder" in what else ("ValueError", "KeyError")
+            kind = "FileNotFoundError" if "folder" in what else "ValueError"
             run.true(
-                told.startswith(kinds),
+                told.startswith(kind),
                 f"{what}: how the load ends",
-                expected=kinds[0],
+                expected=kind,
                 measured=told,
-                cause=f"{what} was accepted" if told == "no exception" else "",
+                cause=endings.get(told.partition(":")[0], "").format(what),
             )
             run.true(
                 name in told or "folder" in what,
