@@ -11,7 +11,7 @@ loss: it gives a token of a short text more weight than one of a long text.
 
 `accumulate` takes the next k micro-batches from an iterator (fewer if fewer are left), runs their
 forwards and backwards, and adds the gradients of that loss to the parameters' gradients. It does
-not zero gradients and does not step.
+not zero gradients, nor scale what was in them before, and does not step.
 
 Rules:
 - `model` averages its gradients over the group at the end of a backward: it adds up the ranks'

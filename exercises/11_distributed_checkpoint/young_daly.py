@@ -37,7 +37,8 @@ And `elapsed` replays a job with given failures, one by one:
   lost.
 - The times of failures count from the job's start. A failure at the very moment at which a
   checkpoint is complete does not harm it. A failure during a restart makes the restart begin again.
-- Failures after the end do not matter. All times are whole numbers here, which float64 adds exactly.
+- Failures after the end do not matter.
+- All times are whole numbers here, which float64 adds exactly.
 
 Rules: plain Python, double precision; nothing is sent.
 
