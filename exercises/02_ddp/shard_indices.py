@@ -15,7 +15,7 @@ Rules, for one epoch (one pass over the data):
   examples and the rest is left out, different examples in each epoch. Without `drop_last`, each
   rank has n / world examples, rounded up, and some examples are seen again. The counts of any two
   examples, over all ranks, differ by at most 1, even if there are fewer examples than ranks.
-- The global random state must not change: dropout draws its numbers from it.
+- The global random state (torch's, Python's, NumPy's) must not change: dropout draws from it.
 
 You may choose how to shuffle, how to cut the order (slices, or every `world`-th example), and which
 examples are seen again.

@@ -6,8 +6,8 @@ shorter if its norm is above a limit. It keeps its direction. Write two function
 
 1. `clip_grad_norm(parameters, max_norm, norm_type)`: computes the norm of all gradients together,
    multiplies each gradient, in place, by min(1, max_norm / (norm + 1e-6)), and returns the norm
-   from before. Parameters without a gradient are left out. `parameters` may be a generator, such
-   as `model.parameters()`.
+   from before. Parameters without a gradient are left out; if no parameter has one, the norm is 0.
+   `parameters` may be a generator, such as `model.parameters()`.
 2. `update(...)`: makes one update from a window of micro-batches of equal size. The loss of the
    update is the mean over the window. As in half precision, each loss is multiplied by `scale`
    before its backward, so that small gradients do not become 0. Before the gradients are used, they
