@@ -83,6 +83,8 @@ WRONG = [
 '''),
     Wrong("generator_used_up", ["a generator is used up"], '''
 -    gradients = [p.grad for p in parameters if p.grad is not None]
+-    if not gradients:
+-        return torch.zeros(())
 -    norms = [torch.linalg.vector_norm(gradient, norm_type) for gradient in gradients]
 +    norms = [torch.linalg.vector_norm(gradient, norm_type) for gradient in (p.grad for p in parameters if p.grad is not None)]
 @@
@@ -208,6 +210,8 @@ WRONG = [
 '''),
     Wrong("torchs_own", ["what this exercise does not allow: torch.nn.utils.clip_grad_norm_"], '''
 -    gradients = [p.grad for p in parameters if p.grad is not None]
+-    if not gradients:
+-        return torch.zeros(())
 -    norms = [torch.linalg.vector_norm(gradient, norm_type) for gradient in gradients]
 -    norm = torch.linalg.vector_norm(torch.stack(norms), norm_type)
 -    factor = min(1.0, max_norm / (float(norm) + 1e-6))

@@ -140,7 +140,7 @@ def check_in_place(run: Run) -> None:
 @diagnosis("a rank's place in a group is `group.index`; its number in the world does not tell it")
 def check_unordered(run: Run) -> None:
     """E: nodes of the ranks 3, 1 and 2, 0."""
-    tensors = [run.random(17) for _ in range(4)]
+    tensors = [run.random(DIVISIBLE) for _ in range(4)]
     result = run(drive_unordered, [{"tensor": tensor} for tensor in tensors], world=4)
     for found in run.each(result.outputs):
         run.close(found["tensor"], torch.stack(tensors).sum(0), "the tensor")
