@@ -3,7 +3,7 @@
 from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
-    Wrong("computed_in_float64", ["the dtype of the loss"], '''
+    Wrong("computed_in_float64", ["the dtype of the loss", "have the dtype of the logits"], '''
 -        peak = logits_part.amax(-1)
 +        peak = logits_part.amax(-1).double()
 '''),

@@ -11,7 +11,7 @@ WRONG = [
 -        rows = self.weight.new_zeros(*tokens.shape, self.weight.shape[1])
 +        rows = torch.zeros(*tokens.shape, self.weight.shape[1], dtype=torch.float64)
 '''),
-    Wrong("output_in_float64", ["the dtype of the output"], '''
+    Wrong("output_in_float64", ["the dtype of the output", "has the dtype of `weight`"], '''
 -        return reduce_from_group(rows, self.group)
 +        return reduce_from_group(rows, self.group).double()
 '''),
