@@ -22,7 +22,8 @@ Rules: yield the layers in the order of the list, each once. At most two layers 
 While the body computes with layer i, the copy of layer i+1 is under way; wait for it when the loop
 asks for layer i+1, not earlier. At the end nothing is left on the device and no copy is under way,
 even if the body breaks out of the loop: a generator that is closed gets a `GeneratorExit` at its
-`yield`, and runs its `finally`. The list may have one layer, or none. For the backward, the caller
+`yield`, and runs its `finally`. One that is closed before it was asked for a layer runs nothing, so
+it must not have started a copy. The list may have one layer, or none. For the backward, the caller
 passes the reversed list.
 
 Your answer may use nothing of `course_lib`.

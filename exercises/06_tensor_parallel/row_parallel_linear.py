@@ -29,6 +29,7 @@ Rules
 - The input may have any number of dims before the last, and may be non-contiguous.
 - Building the layer sends nothing. The forward makes one all-reduce of the output: each rank sends
   2(N-1)/N·S bytes, with S the bytes of the output. The backward sends nothing.
+- The forward gives the same without gradients (`torch.no_grad()`).
 
 You may use torch.nn, `course_lib.comm`, and `reduce_from_group(y, group)`, which is g.
 

@@ -21,12 +21,13 @@ Rules
   or outside.
 - A stream depends only on `seed`, on the kind of region and, if sharded, on `group.index`. It does
   not depend on the global rank or on the state of the default generator. So a training run can be
-  repeated, and each replica of a model can have its own seed.
+  repeated, and each replica of a model can have its own seed. Streams of different seeds have no
+  numbers in common, whatever their kinds.
 - Code outside the regions notices nothing: making a RegionRng, and entering and leaving regions,
   leave the default generator in the state that it had. That also holds if an exception ends the
   region. The stream then continues after the numbers drawn so far, and the exception goes on to the
   caller.
-- Nothing is sent.
+- Regions are not nested. Nothing is sent.
 
 `torch.get_rng_state()` is the default generator's state, a tensor, and `torch.set_rng_state(state)`
 restores it. `torch.Generator().manual_seed(n).get_state()` is the state of a stream with seed n,
@@ -48,7 +49,7 @@ class RegionRng:
     """The two streams of random numbers of one rank.
 
     Args:
-        seed: the same on all ranks of the group, at least 0.
+        seed: the same on all ranks of the group, from 0 to below 2^32.
         group: the ranks among which tensors are sharded.
     """
 

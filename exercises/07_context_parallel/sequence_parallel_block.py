@@ -28,7 +28,7 @@ Rules, for rank r = `group.index` of N ranks:
    There may be several backwards before a step: gradients add up as usual.
 5. Each rank sends (N-1)/N·S bytes in one all-gather and as many in one reduce-scatter forward, and
    the same backward. Besides, it sends only 2(N-1)/N times the bytes of the replicated parameters,
-   in backward.
+   in backward. The forward gives the same without gradients (`torch.no_grad()`).
 
 You may use `all_gather_to_group(tensor, dim, group)` (backward: reduce-scatter),
 `reduce_scatter_in_group(tensor, dim, group)` (backward: all-gather), `copy_to_group(tensor, group)`

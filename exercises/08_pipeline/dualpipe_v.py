@@ -35,7 +35,8 @@ The schedule is simulated, with F, I and W of a stage taking 1 each, and B 2. It
   wait for each other in a circle;
 - no rank waits longer than p-1, so the whole takes at most 6m + p-1 (in 1F1B, whose stages are
   twice as large, a rank waits 6(p-1));
-- no rank holds more than 2p+1 forwards of a chunk: about p micro-batches, as rank 0 of 1F1B does;
+- no rank holds the activations of more than 2p+1 forwards at once, both chunks counted together:
+  about p micro-batches, as rank 0 of 1F1B does;
 - rank r has at least 2(m-2p+r+1) pairs of an F of one chunk next to a B or I of the other.
 
 You may return any schedule that satisfies these, with or without `play`.

@@ -27,7 +27,8 @@ The schedule is simulated, with messages that take no time. It is checked that
   a circle;
 - the whole takes at most (v·m + p-1)(tF+tB), for stages that take tF and tB: a bubble of
   (p-1)/(v·m);
-- rank r holds at most (v-1)p + 2(p-r) - 1 forwards of a chunk at once; min(m, p-r) for v = 1.
+- rank r holds the activations of at most (v-1)p + 2(p-r) - 1 forwards at once, those of all its
+  chunks counted together; min(m, p-r) for v = 1.
 
 You may return any schedule that satisfies these.
 

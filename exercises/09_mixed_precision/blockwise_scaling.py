@@ -59,7 +59,7 @@ def quantize(x: torch.Tensor, block: tuple[int, int]) -> tuple[torch.Tensor, tor
 
     Args:
         x: [R, C].
-        block: rows and columns that share a scale, such as (1, 128) or (128, 128).
+        block: rows and columns that share a scale: (1, 128), (128, 128), or any others.
 
     Returns:
         data and scale.

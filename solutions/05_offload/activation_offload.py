@@ -12,7 +12,8 @@ link between the two copies tensors, and counts the bytes:
 - `link.up(host)` returns a copy of a host tensor on the device.
 
 Rules: return a context manager. Tensors that autograd saves inside it wait on the host. Two kinds
-stay on the device and are not copied: the weights, and tensors of fewer than `smallest` bytes.
+stay on the device and are not copied: the weights, trained or not, and tensors of fewer than
+`smallest` bytes.
 Recognise weights by their memory, since operations also save views of them, such as `w.t()`:
 `tensor.untyped_storage().data_ptr()` is the same for a tensor and its views. Backward may run after
 the context has ended, and may run twice (`retain_graph=True`); it must find the same values each

@@ -13,10 +13,11 @@ its bytes except the checksum itself. Do not use `torch.save` or pickle.
 
 Rules:
 
-- `write` writes a tensor to its file, and returns when it is safe: it writes to another name in the
-  same folder, calls `os.fsync`, and then puts that file in the place of the old one with
-  `os.replace`, so that the name always stands for a complete file. No other files are left in the
-  folder. A name may be written again.
+- `write` writes a tensor to its file, and returns when the name stands for the new tensor: it
+  writes to another name in the same folder, calls `os.fsync`, and then puts that file in the place
+  of the old one with `os.replace`, so that the name always stands for a complete file. No other
+  files are left in the folder. A name may be written again. No tensor's name ends in `.new`, so the
+  other name may.
 - `read` returns a new tensor with the bits, dtype and shape that were written; writing into it does
   not change the file. If the file is not exactly as it was written (cut short, longer, one bit
   changed anywhere, another tensor's file under this name), it raises `TornFile` with the tensor's
@@ -24,12 +25,13 @@ Rules:
 - `stream` is a generator of pairs (name, tensor), in the order of the names. Another thread reads
   the files: `read = executor.submit(function, *arguments)` starts a call there and returns at once,
   and `read.result()` waits for its return value. When a pair is yielded, the read of the next one
-  has been started, and no other. If the loop is left early, no read may go on in the background:
-  when the generator is closed, the read that was under way must have ended.
+  has been started, and no other. However the loop ends, no read may go on in the background: when
+  the generator is closed, or when a read has raised, the read that was under way must have ended.
 
-Tensors may have any torch dtype of up to 8 bytes per element. They may be scalars, empty or
-non-contiguous, and may require gradients. A memory-mapped file (`torch.from_file`, `numpy.memmap`,
-`mmap`) saves one copy, but ordinary reads are fine.
+Tensors may have any floating, complex, integer or bool dtype of up to 8 bytes per element (neither
+quantized nor lazily conjugated). They may be scalars, empty or non-contiguous, and may require
+gradients. A memory-mapped file (`torch.from_file`, `numpy.memmap`, `mmap`) saves one copy, but
+ordinary reads are fine.
 """
 
 import json
@@ -51,7 +53,7 @@ class NvmeStore:
 
     Args:
         folder: an existing folder, which may hold files of an earlier run.
-        executor: runs the reads of `stream`.
+        executor: runs the reads of `stream`; it belongs to the caller, who may use it afterwards.
     """
 
     def __init__(self, folder: str, executor: Executor) -> None:

@@ -32,7 +32,7 @@ class OffloadedAdam:
     Args:
         parameters: the parameters on the device, each once.
         link: the link between device and host, as above.
-        options: options of `torch.optim.AdamW`: lr, betas, eps, weight_decay.
+        options: any of `torch.optim.AdamW`'s lr, betas, eps, weight_decay; it has defaults.
 
     Attributes:
         param_groups: a list of dicts, as in every optimizer; a learning-rate schedule writes the

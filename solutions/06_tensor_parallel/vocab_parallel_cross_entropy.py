@@ -24,7 +24,8 @@ Rules
   the same on all ranks. No gradient flows through it.)
 - Each rank sends 3·2(N-1)/N·B·T numbers in forward, and none in backward. No rank ever holds more
   than a few tensors of the size of its slice; keep one of them for the backward.
-- `logits_part` and `targets` must not be changed.
+- `logits_part` and `targets` must not be changed. Loss, messages and gradient have the dtype of the
+  logits.
 
 `all_reduce` of `course_lib.comm` works in place, and also takes `op="max"`. Autograd does not look
 into a Function: what `forward` does is invisible to it, and it only calls your `backward`.

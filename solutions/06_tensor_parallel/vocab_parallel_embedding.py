@@ -17,7 +17,8 @@ Rules
   and still take part in every all-reduce.
 - `weight` is this rank's rows of `full`, and the module's only parameter. It is a copy: a view
   would keep the memory of the whole matrix alive.
-- `forward` takes tokens of any shape, and must not change them.
+- `forward` takes tokens of any shape, and must not change them. The output has the dtype of
+  `weight`.
 - The forward makes one all-reduce of the output, in which each rank sends 2(N-1)/N·S bytes. The
   backward sends nothing: all ranks go on with the same output, so each already gets its whole
   gradient, and uses only the part for its own rows. In the end, `weight.grad` is this rank's rows

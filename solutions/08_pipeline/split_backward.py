@@ -10,7 +10,8 @@ once. Here is a linear layer that does not:
     db += sum of dy      later, by the same function
 
 Rules
-- `split_linear` returns the same as `torch.nn.functional.linear`, for an x of any number of dims.
+- `split_linear` returns the same as `torch.nn.functional.linear`, for an x of any number of dims
+  from one on. x and dy need not be contiguous.
 - Its backward returns dx and appends *one* function without arguments to the list `later`. Neither
   the product nor the sum for the weights is computed before that function is called.
 - When it is called, the function adds to `weight.grad` and `bias.grad`, or sets them if they are
@@ -20,7 +21,9 @@ Rules
   gradient, so the weight must be one of its inputs.)
 - The weight always needs a gradient. The bias may be None.
 
-The cost: x and dy are held from I to W.
+The cost: x and dy are held from I to W, and no longer. The function runs outside of any backward,
+where autograd records what is computed: without `torch.no_grad()`, `weight.grad` would have a graph
+of its own, which holds x.
 
 You may write this in any way; the skeleton below is the simplest. `backward` finds in `ctx` what
 `forward` has kept there, and returns one value for each input of `forward`: its gradient, or None
@@ -62,6 +65,7 @@ class SplitLinear(torch.autograd.Function):
         # BEGIN SOLUTION: backward
         x, weight, bias, later = ctx.kept
 
+        @torch.no_grad()  # else the gradients' graphs would hold x and dy
         def weights_half() -> None:
             rows = dy.reshape(-1, dy.shape[-1])
             add(weight, rows.t() @ x.reshape(-1, x.shape[-1]))

@@ -19,8 +19,8 @@ Rules:
 - `quantize` divides in float32, clips to ±LARGEST and casts to e4m3. It does not change `x`. `x`
   may be bf16, not contiguous, or empty: an expert without tokens.
 - `step` ends the step on all ranks, with one all-reduce for all tensors, 4 bytes for each. A rank
-  may not have used a tensor that other ranks did use in this step. An amax of 0 counts like any
-  other.
+  may not have used a tensor in this step, or no rank; then its amax there is 0, which counts like
+  any other.
 - If a tensor contained infinity or NaN on any rank, this step says nothing about its range, and its
   history does not change on any rank. `quantize` may return anything for such numbers. Keep in mind
   that comparisons with NaN are always false, in `max` as well.

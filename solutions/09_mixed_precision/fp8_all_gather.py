@@ -11,9 +11,9 @@ used its own scale, the same 8-bit number would mean different things in differe
 ranks first agree with an all-reduce of one number, and then each quantizes its own part.
 
 Rules
-- `shard` is this rank's part, as large as that of every other rank: rows of a matrix, or a flat
-  piece. It may be float32 or bf16, a parameter that requires a gradient, and not contiguous. It is
-  not changed.
+- `shard` is this rank's part, as large as that of every other rank, with one dim or more: a flat
+  piece, rows of a matrix, or some of the experts' matrices. It may be float32 or bf16, a parameter
+  that requires a gradient, and not contiguous. It is not changed.
 - The function returns (data, scale), bit for bit the same on every rank: the whole weight in 8
   bits, with the parts in the order of `group.index` along dim 0, and the scale of the whole weight,
   a float32 tensor without dims. No gradient flows through them.

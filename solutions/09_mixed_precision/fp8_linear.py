@@ -29,7 +29,7 @@ Rules
   float32 is cast to the dtype of its tensor by autograd.)
 - The bias is never quantized: it is added to the product in float32, and its gradient is the sum of
   dy itself over all tokens. It may be None; then its gradient is None.
-- x is [..., K]: any number of leading dims, which together are tokens. x and dy need not be
+- x is [..., K] with one or more leading dims, which together are tokens. x and dy need not be
   contiguous.
 - Between forward and backward, keep at most one byte for each number of x and of W, and the scales.
 """

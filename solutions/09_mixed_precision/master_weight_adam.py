@@ -19,8 +19,8 @@ Rules:
 - `masters`, `means` and `squares` are lists of float32 tensors, one for each parameter, in order.
   These 12 bytes per parameter are all that is kept between steps.
 - `step` converts the gradient to float32 before it does anything else with it, updates the lists'
-  tensors, writes the rounded master into the parameter (in place: the model has that tensor) and
-  sets the parameter's `grad` to None.
+  tensors in place, writes the rounded master into the parameter (in place too: the model has that
+  tensor) and sets the parameter's `grad` to None.
 - A parameter without a gradient does not change, and its count t does not increase: each parameter
   has its own t.
 

@@ -3,6 +3,10 @@
 from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
+    Wrong("frozen_weights_travel", ["weights, their views, or small tensors are copied as well"], '''
+-    resident = {w.untyped_storage().data_ptr() for w in weights}  # mutate: same
++    resident = {w.untyped_storage().data_ptr() for w in weights if w.requires_grad}
+'''),
     Wrong("a_storages_bytes", ["small tensors are copied"], '''
 -        stays = tensor.untyped_storage().data_ptr() in resident or tensor.nbytes < smallest
 +        size = tensor.untyped_storage().nbytes()

@@ -3,6 +3,14 @@
 from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
+    Wrong("begins_before_the_loop", ["by a loop that never began", "start it inside"], '''
+     # BEGIN SOLUTION
++    return rest(layers, pool, [pool.fetch(layer) for layer in layers[:1]])
++
++
++def rest(layers, pool, here):
+-    here = [pool.fetch(layer) for layer in layers[:1]]
+'''),
     Wrong("copies_all", ["no room for layer 2"], '''
 -    here = [pool.fetch(layer) for layer in layers[:1]]
 -    try:

@@ -3,6 +3,45 @@
 from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
+    Wrong("common_dtypes_only", ["KeyError: 'complex64'"], '''
+-        tensor = torch.empty(shape, dtype=getattr(torch, dtype))
++        kinds = (torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.int32,
++                 torch.int16, torch.int8, torch.uint8, torch.bool)
++        tensor = torch.empty(shape, dtype={str(kind)[6:]: kind for kind in kinds}[dtype])
+'''),
+    Wrong("sum_of_the_data", ["in each other's place", "a sum of bytes is the same in any order"], '''
+-            file.write(zlib.crc32(body).to_bytes(4, "little") + body)
++            total = zlib.crc32(body[: len(body) - len(data)]) + sum(data)
++            file.write((total % 2**32).to_bytes(4, "little") + body)
+@@
+-        if len(whole) <= 4 or zlib.crc32(whole[4:]) != checksum:  # mutate: same
++        first, newline, rest = whole[4:].partition(b"\\n")
++        if len(whole) <= 4 or (zlib.crc32(first + newline) + sum(rest)) % 2**32 != checksum:
+'''),
+    Wrong("other_name_in_another_folder", ["the other name is in another folder"], '''
+-        with open(self.folder / f"{name}.new", "wb") as file:
++        with open(self.folder.parent / f"{name}.new", "wb") as file:
+@@
+-        os.replace(self.folder / f"{name}.new", self.folder / name)
++        os.replace(self.folder.parent / f"{name}.new", self.folder / name)
+'''),
+    Wrong("leaves_a_read_behind_a_torn_one", ["after the read of a torn file has raised", "`finally`"], '''
+-                tensor = under_way.pop().result()
++                read = under_way.pop()
+@@
+-                yield name, tensor
+-        finally:
++                yield name, read.result()
++        except GeneratorExit:
+'''),
+    Wrong("shuts_the_executor", ["the executor belongs to the caller"], '''
+-        finally:
+-            for read in under_way:
+-                read.exception()
++        except GeneratorExit:
++            self.executor.shutdown()
++            raise
+'''),
     Wrong("another_exception", ["ended with another exception"], '''
 -        flat = tensor.detach().contiguous().view(-1)  # mutate: same
 -        data = flat.view(torch.uint8).numpy().tobytes()
@@ -430,12 +469,13 @@ class NvmeStore:
             for read in under_way:
                 read.exception()
 '''),
-    Right("variant_two_names", "the read under way has a name", r'''
+    Right("variant_two_names", "the read under way has a name; fsync and replace are imported by name, and the folder is synced too", r'''
 import json
 import os
 import zlib
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor
+from os import fsync, replace
 from pathlib import Path
 
 import torch
@@ -457,8 +497,11 @@ class NvmeStore:
         with open(self.folder / f"{name}.new", "wb") as file:
             file.write(zlib.crc32(body).to_bytes(4, "little") + body)
             file.flush()
-            os.fsync(file.fileno())
-        os.replace(self.folder / f"{name}.new", self.folder / name)
+            fsync(file.fileno())
+        replace(self.folder / f"{name}.new", self.folder / name)
+        folder = os.open(self.folder, os.O_RDONLY)
+        fsync(folder)
+        os.close(folder)
 
     def read(self, name: str) -> torch.Tensor:
         whole = (self.folder / name).read_bytes()

@@ -3,6 +3,28 @@
 from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
+    Wrong("float16_has_no_master", ["in float16 after 4 steps", "small updates are lost in 16 bits"], '''
+-                wide = torch.promote_types(p.dtype, torch.float32)
++                wide = torch.float32 if p.dtype == torch.bfloat16 else p.dtype
+'''),
+    Wrong("one_dtype_for_all", ["in float64 after 4 steps", "float32's rounding"], '''
+-        self.pairs = []
++        parameters = list(parameters)
++        wide = torch.promote_types(parameters[0].dtype, torch.float32)
++        self.pairs = []
+@@
+-                wide = torch.promote_types(p.dtype, torch.float32)
+'''),
+    Wrong("needs_all_options", ["KeyError"], '''
+-        self.inner = torch.optim.AdamW([master for _, master in self.pairs], **options)
++        every = {name: options[name] for name in ("lr", "betas", "eps", "weight_decay")}
++        self.inner = torch.optim.AdamW([master for _, master in self.pairs], **every)
+'''),
+    Wrong("no_rate_of_its_own", ["after 4 steps"], '''
+-        self.inner = torch.optim.AdamW([master for _, master in self.pairs], **options)
++        options["lr"] = 1e-3
++        self.inner = torch.optim.AdamW([master for _, master in self.pairs], **options)
+''', "the rate of the first step is that of the options"),
     Wrong("casts_on_the_device", ["a link moves bytes"], '''
 -        self.pairs = []
 -        for p in parameters:
@@ -557,7 +579,7 @@ import torch
 
 class OffloadedAdam(torch.optim.Optimizer):
     def __init__(self, parameters: Iterable[torch.Tensor], link: Any, **options: Any) -> None:
-        super().__init__([p for p in parameters if p.requires_grad], options)
+        super().__init__([p for p in parameters if p.requires_grad], {"lr": 1e-3, **options})
         self.link = link
         self.pairs = []
         for p in self.param_groups[0]["params"]:

@@ -3,6 +3,11 @@
 from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
+    Wrong("sums_with_gradients_alone", ["the output without gradients", "this rank's product alone"], '''
+-        y = reduce_from_group(linear(x, self.weight), self.group)
++        y = linear(x, self.weight)
++        y = reduce_from_group(y, self.group) if torch.is_grad_enabled() else y
+'''),
     Wrong("bf16_on_the_wire_as_float32", ["it was sent as float32"], '''
 -        y = reduce_from_group(linear(x, self.weight), self.group)
 +        y = linear(x, self.weight)

@@ -3,6 +3,20 @@
 from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
+    Wrong("mask_of_the_first_call", ["attn_mask=self.mask"], '''
+-        own_BHTC = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
++        if not hasattr(self, "mask"):
++            self.mask = torch.ones(x_BTD.shape[1], x_BTD.shape[1], dtype=torch.bool).tril()
++        own_BHTC = F.scaled_dot_product_attention(q, k, v, attn_mask=self.mask, enable_gqa=True)
+'''),
+    Wrong("mask_cut_out_of_the_first", ["attn_mask=mask"], '''
+-        own_BHTC = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
++        tokens = x_BTD.shape[1]
++        if not hasattr(self, "mask"):
++            self.mask = torch.ones(tokens, tokens, dtype=torch.bool).tril()
++        mask = self.mask[:tokens, :tokens]
++        own_BHTC = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, enable_gqa=True)
+'''),
     Wrong("rank_modulo_size", ["`query`", "(H=8, K=4, N=2)"], '''
 -        own, piece = group.index, group.index * pieces // group.size
 +        own = group.rank % group.size

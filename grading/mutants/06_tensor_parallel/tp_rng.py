@@ -5,6 +5,16 @@ from course_lib.grade.author.answers import Right, Wrong
 SAME = ["world_size_for_size"]  # a stride between seeds; any that is as large as the group will do
 
 WRONG = [
+    Wrong("neighbouring_seeds", ["two seeds, of which one is larger by 1", "further apart"], '''
+-        seeds = {"replicated": seed * 4096}  # more than a group has ranks
+-        seeds["sharded"] = seeds["replicated"] + 1 + group.index
++        seeds = {"replicated": seed, "sharded": seed + 1 + group.index}
+'''),
+    Wrong("sharded_far_away", ["two seeds, of which one is larger by 1", "further apart"], '''
+-        seeds = {"replicated": seed * 4096}  # more than a group has ranks
+-        seeds["sharded"] = seeds["replicated"] + 1 + group.index
++        seeds = {"replicated": seed, "sharded": seed + 2718 + group.index}
+''', "Megatron-LM's way: seed and index are added up, so seed 1 on index 0 is seed 0 on index 1"),
     Wrong("streams_of_the_class", ["also by another RegionRng"], '''
 -        self.states = {
 +        type(self).states = {
@@ -132,7 +142,7 @@ class RegionRng:
     def __init__(self, seed: int, group: Group) -> None:
         self.streams = {"replicated": torch.Generator(), "sharded": torch.Generator()}
         self.streams["replicated"].manual_seed(seed)
-        self.streams["sharded"].manual_seed(seed + 2718 + group.index)
+        self.streams["sharded"].manual_seed((1 + group.index << 20) + seed)
 
     @contextmanager
     def region(self, kind: str) -> Iterator[None]:
@@ -171,7 +181,7 @@ class Region(AbstractContextManager):
 
 class RegionRng:
     def __init__(self, seed: int, group: Group) -> None:
-        self.seeds = {"replicated": 2 * seed, "sharded": (2 * seed + 1) << (8 * group.index)}
+        self.seeds = {"replicated": 2 * seed + 1, "sharded": (2 * seed + 1) << (1 + group.index)}
         self.states: dict[str, torch.Tensor] = {}
 
     def region(self, kind: str) -> Region:

@@ -3,6 +3,18 @@
 from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
+    Wrong("computed_in_float64", ["the dtype of the loss", "have the dtype of the logits"], '''
+-        peak = logits_part.amax(-1)
++        peak = logits_part.amax(-1).double()
+'''),
+    Wrong("sent_in_float64", ["float64 was sent"], '''
+-        peak = logits_part.amax(-1)
++        given, logits_part = logits_part.dtype, logits_part.double()
++        peak = logits_part.amax(-1)
+@@
+-        return total.log() - target
++        return (total.log() - target).to(given)
+'''),
     Wrong("peak_begins_at_zero", ["an exponential overflows, or a sum of them is zero"], '''
          all_reduce(peak, group, "max")
 +        peak = peak.clamp(min=0.0)

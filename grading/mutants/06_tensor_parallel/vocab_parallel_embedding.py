@@ -3,6 +3,18 @@
 from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
+    Wrong("float64_on_the_wire", ["it was sent as float64"], '''
+-        return reduce_from_group(rows, self.group)
++        return reduce_from_group(rows.double(), self.group).to(rows.dtype)
+'''),
+    Wrong("zeros_in_float64", ["exception", "Index put requires the source and destination dtypes"], '''
+-        rows = self.weight.new_zeros(*tokens.shape, self.weight.shape[1])
++        rows = torch.zeros(*tokens.shape, self.weight.shape[1], dtype=torch.float64)
+'''),
+    Wrong("output_in_float64", ["the dtype of the output", "has the dtype of `weight`"], '''
+-        return reduce_from_group(rows, self.group)
++        return reduce_from_group(rows, self.group).double()
+'''),
     Wrong("freezes_the_whole", ["`full.weight` needs no gradient any more"], '''
 -        parts = full.weight.detach().tensor_split(group.size)  # mutate: same
 +        parts = full.weight.requires_grad_(False).tensor_split(group.size)

@@ -3,6 +3,11 @@
 from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
+    Wrong("results_in_float32", ["dq (1×2×", "has the wrong dtype"], '''
+-    return dq, grads[0], grads[1]
++    wide = torch.promote_types(q.dtype, torch.float32)
++    return dq.to(wide), grads[0].to(wide), grads[1].to(wide)
+'''),
     Wrong("added_up_locally", ["the parts for all blocks are added up on this rank"], '''
 -        if group.size > 1:
 -            grads = passed_on(grads)
@@ -19,7 +24,7 @@ WRONG = [
 -        if hop < group.size - 1:
 +        if group.size > 1:
 '''),
-    Wrong("delta_forgotten", ["D is missing"], '''
+    Wrong("delta_forgotten", ["δ is missing"], '''
 -            ds = p * (grad_out @ block[1].mT - delta) * scale
 +            ds = p * (grad_out @ block[1].mT) * scale
 '''),
@@ -28,7 +33,7 @@ WRONG = [
 +            dp = grad_out @ block[1].mT
 +            ds = p * (dp - (p * dp).sum(-1, keepdim=True)) * scale
 '''),
-    Wrong("dv_from_ds", ["dv", "P and dS were swapped"], '''
+    Wrong("dv_from_ds", ["dv", "P and dZ were swapped"], '''
 -            grads[1] += p.mT @ grad_out
 +            grads[1] += ds.mT @ grad_out
 '''),

@@ -3,6 +3,17 @@
 from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
+    Wrong("results_in_float32", ["out (1×2×", "has the wrong dtype"], '''
+-    return out, lse
++    wide = torch.promote_types(q.dtype, torch.float32)
++    return out.to(wide), lse.to(wide)
+'''),
+    Wrong("many_messages", ["the number of messages", "a hop takes one message or two"], '''
+-            works.append(irecv(incoming, group.previous, group))
+-            works.append(isend(block, group.next, group))
++            works += [irecv(part, group.previous, group) for part in incoming.view(-1).chunk(8)]
++            works += [isend(part, group.next, group) for part in block.view(-1).chunk(8)]
+'''),
     Wrong("adds_up_the_blocks", ["the outputs of the blocks are added up"], '''
 -    out, lse = torch.zeros_like(q), q.new_full(q.shape[:-1], -torch.inf)
 +    out, lse = torch.zeros_like(q), torch.full_like(q[..., 0], -torch.inf)

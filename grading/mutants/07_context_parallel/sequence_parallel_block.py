@@ -3,6 +3,13 @@
 from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
+    Wrong("sums_with_gradients_alone", ["the output without gradients", "the parts are not added up"], '''
+-        y_BtD = x_BtD + reduce_scatter_in_group(part_BTD, 1, group)
++        if torch.is_grad_enabled():
++            y_BtD = x_BtD + reduce_scatter_in_group(part_BTD, 1, group)
++        else:
++            y_BtD = x_BtD + part_BTD.chunk(group.size, 1)[group.index]
+'''),
     Wrong("all_reduce_then_cut", ["an all-reduce whose result is then cut: a reduce-scatter"], '''
  from course_lib.comm import Group, all_gather_to_group, copy_to_group, reduce_scatter_in_group
 +from course_lib.comm import reduce_from_group, split_to_group

@@ -38,7 +38,7 @@ WRONG = [
 -    return play(phases, (rank, 2 * p - 1 - rank))
 +    return play(phases, (2 * rank, 2 * rank + 1))
 '''),
-    Wrong("weights_kept_too_long", ["holds the activations of"], '''
+    Wrong("weights_kept_too_long", ["holds the activations of", "forwards (of both chunks) at once"], '''
 -        ("F0 B1 F1 B0", m - 2 * late - rank - 1),
 -        ("B1 F1 B0", late),
 +        ("F0 I1 F1 B0", m - 2 * late - rank - 1),

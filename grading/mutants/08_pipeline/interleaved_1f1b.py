@@ -31,7 +31,7 @@ WRONG = [
 -    warm = min(warm, m * v)
 +    warm = max(0, min(warm, m * v) - 1)
 '''),
-    Wrong("one_forward_more", ["holds the activations of", "in Megatron's order it is"], '''
+    Wrong("one_forward_more", ["holds the activations of", "forwards (of all chunks) at once", "in Megatron's order it is"], '''
 -    warm = min(warm, m * v)
 +    warm = min(warm + 1, m * v)
 '''),

@@ -3,6 +3,36 @@
 from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
+    Wrong("sum_at_once", ["the sum for the bias is computed there too"], '''
+         def weights_half() -> None:
+-            rows = dy.reshape(-1, dy.shape[-1])
+@@
+-                add(bias, rows.sum(0))
++                add(bias, total)
+@@
++        rows = dy.reshape(-1, dy.shape[-1])
++        total = rows.sum(0)
+         later.append(weights_half)
+'''),
+    Wrong("gradients_with_graphs", ["have graphs of their own", "under `torch.no_grad()`"], '''
+-        @torch.no_grad()  # else the gradients' graphs would hold x and dy
+'''),
+    Wrong("two_dims_at_least", ["Dimension out of range", "flatten(0, -2)"], '''
+-            rows = dy.reshape(-1, dy.shape[-1])
+-            add(weight, rows.t() @ x.reshape(-1, x.shape[-1]))
++            rows = dy.flatten(0, -2)
++            add(weight, rows.t() @ x.flatten(0, -2))
+'''),
+    Wrong("contiguous_only", ["view size is not compatible"], '''
+-            rows = dy.reshape(-1, dy.shape[-1])
+-            add(weight, rows.t() @ x.reshape(-1, x.shape[-1]))
++            rows = dy.view(-1, dy.shape[-1])
++            add(weight, rows.t() @ x.view(-1, x.shape[-1]))
+'''),
+    Wrong("holds_for_ever", ["let go of x and dy when W has run"], '''
+         later.append(weights_half)
++        SplitLinear.kept = [*getattr(SplitLinear, "kept", []), x, dy]
+'''),
     Wrong("added_twice", ["autograd and the queue both add it"], '''
 -        return dy @ weight if ctx.needs_input_grad[0] else None, None, None, None
 +        rows = dy.reshape(-1, dy.shape[-1])
@@ -45,7 +75,7 @@ WRONG = [
 -            add(weight, rows.t() @ x.reshape(-1, x.shape[-1]))
 +            add(weight, product)
 '''),
-    Wrong("replaces", ["replaced what the other had added"], '''
+    Wrong("replaces", ["replaced what the others had added"], '''
 -    leaf.grad = grad if leaf.grad is None else leaf.grad + grad
 +    leaf.grad = grad
 '''),

@@ -3,6 +3,15 @@
 from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
+    Wrong("blocks_of_two_kinds", ["no block of 128×1"], '''
+     rows, columns = block
++    if block not in ((1, 128), (128, 128), (1, 32)):
++        raise ValueError(f"no block of {rows}×{columns}")
+'''),
+    Wrong("rows_and_columns_exchanged", ["(128×1)", "has the wrong dtype or shape"], '''
+     rows, columns = block
++    rows, columns = min(rows, columns), max(rows, columns)
+'''),
     Wrong("smallest_amax", ["each scale, divided by what it should be (1×128)"], '''
 -    scale = torch.where(amax == 0, 1.0, amax / torch.finfo(E4M3).max)
 +    scale = amax.clamp(min=1e-12) / torch.finfo(E4M3).max

@@ -3,6 +3,23 @@
 from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
+    Wrong("scale_is_inverted", ["`scale('input')` and what `quantize` returns", "divided by"], '''
+-        return max(self.history[name], default=0.0) / LARGEST or 1.0
++        return LARGEST / (max(self.history[name], default=0.0) or LARGEST)
+@@
+-        scale = self.scale(name)
++        scale = 1 / self.scale(name)
+'''),
+    Wrong("unused_is_skipped", ["in which no rank used the tensor was left out"], '''
+-        self.seen = dict.fromkeys(names, 0.0)  # the amaxes of this step so far, on this rank
++        self.seen = dict.fromkeys(names, -1.0)
+@@
+-            if amax < float("inf"):
++            if 0 <= amax < float("inf"):
+@@
+-            self.seen[name] = 0.0
++            self.seen[name] = -1.0
+'''),
     Wrong("leaves_out_zeros", ["a step whose amax is 0 was left out"], '''
 -            if amax < float("inf"):
 +            if 0 < amax < float("inf"):

@@ -3,6 +3,12 @@
 from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
+    Wrong("new_masters", ["was replaced", "update them in place"], '''
+-            master.sub_(self.lr * true_mean / root)
+-            p.copy_(master)
++            self.masters[place] = master - self.lr * true_mean / root
++            p.copy_(self.masters[place])
+'''),
     Wrong("leaves_out_zero_gradients", ["after update"], '''
 -            if p.grad is None:
 +            if p.grad is None or not p.grad.any():

@@ -3,6 +3,10 @@
 from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
+    Wrong("added_in_float32", ["which the format has, is moved", "is rounded up in float32"], '''
+-    rounded = torch.floor(wide / spacing + noise.double()) * spacing
++    rounded = torch.floor((wide / spacing).float() + noise) * spacing
+'''),
     Wrong("nearest", ["the noise has no effect"], '''
 -    rounded = torch.floor(wide / spacing + noise.double()) * spacing
 +    rounded = torch.round(wide / spacing) * spacing

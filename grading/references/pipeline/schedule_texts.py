@@ -99,7 +99,7 @@ class Plan:
         Args:
             limits: for each rank, the most that is right.
             formula: how the limit is written.
-            what: what is counted: micro-batches, or chunks.
+            what: what is counted: micro-batches, or forwards of all chunks.
             why: the likely reason.
         """
         done = self.simulate()

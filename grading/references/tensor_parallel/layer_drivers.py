@@ -27,11 +27,13 @@ def drive_layers(
     slopes: list[torch.Tensor],
     parts: Parts,
 ) -> dict[str, Any]:
-    """Builds each layer, and makes one forward and backward with it."""
+    """Builds each layer, and makes one forward and backward with it, and one without gradients."""
     mine, events, found = cut_layers.group_of(group, parts), group.ledger.events, []
     for (weight, bias), x, slope in zip(layers, xs, slopes, strict=True):
         full, begin = cut_layers.full_layer(weight, bias), len(events)
         layer = getattr(learner, name)(full, mine)
         said = cut_layers.step(layer, layer, x, slope, events)
-        found.append({**said, "marks": [begin, *said["marks"]]})
+        with torch.no_grad():
+            later = cut_layers.copied(layer(cut_layers.turned(x)))
+        found.append({**said, "later": later, "marks": [begin, *said["marks"]]})
     return {"cases": found}

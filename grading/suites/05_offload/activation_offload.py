@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any
 
 import torch
 
@@ -28,6 +28,7 @@ EXERCISE = Exercise(
 )
 
 LAYERS, SMALLEST = 4, 200
+FROZEN = 2  # a matrix that is not trained, and is saved all the same: for its input's gradient
 WORLD = 2  # ranks that do the same, each with a device of its own
 
 
@@ -45,12 +46,17 @@ def model(x: torch.Tensor, weights: list[torch.Tensor]) -> torch.Tensor:
     return x.square().sum() + exact.sum() + row
 
 
+def leaves(weights: list[torch.Tensor]) -> list[torch.Tensor]:
+    """The weights, ready for backward; one of them is frozen."""
+    return [w.requires_grad_(place != FROZEN) for place, w in enumerate(weights)]
+
+
 def drive(
     learner: Any, group: Any, weights: list[torch.Tensor], xs: list[torch.Tensor]
 ) -> dict[str, Any]:
     """Two forwards, then both backwards, the first of them twice."""
     link = Link()
-    there = [link.put(w).requires_grad_() for w in weights]
+    there = leaves([link.put(w) for w in weights])
     inputs = [link.put(x) for x in xs]
     at_first, losses, saved = link.held, [], []
     for x in inputs:
@@ -61,7 +67,7 @@ def drive(
     gradients, before = [], link.held
     for number, again in ((0, True), (0, False), (1, False)):
         losses[number].backward(retain_graph=again)
-        gradients.append([link.down(cast(torch.Tensor, w.grad)) for w in there])
+        gradients.append([None if w.grad is None else link.down(w.grad) for w in there])
         for w in there:
             w.grad = None
         if again:
@@ -87,7 +93,7 @@ def _inputs(run: Run) -> dict[str, Any]:
 
 def _travelling(given: dict[str, Any], number: int) -> list[int]:
     """Bytes of each activation that one forward saves, as often as it is saved."""
-    own = [w.clone().requires_grad_() for w in given["weights"]]
+    own = leaves([w.clone() for w in given["weights"]])
     places = {w.untyped_storage().data_ptr() for w in own}
     found: list[int] = []
 
@@ -109,7 +115,7 @@ def check_gradients(run: Run) -> None:
     result = run(drive, given, world=2)
     for output in result.outputs:
         for place, number in enumerate((0, 0, 1)):
-            own = [w.clone().requires_grad_() for w in given["weights"]]
+            own = leaves([w.clone() for w in given["weights"]])
             loss = model(given["xs"][number], own)
             loss.backward()
             run.close(output["values"][number], loss.detach(), f"the loss of forward {number + 1}")

@@ -130,14 +130,13 @@ def drive_forward(
 
 
 def drive_break(learner: Any, group: Any, layers: list[Layer], copies: list[int]) -> dict[str, Any]:
-    """Breaks out of the loop at each layer."""
+    """Closes the generator before the loop, and breaks out of it at each layer."""
     runs = []
-    for last in range(len(layers)):
+    for count in range(len(layers) + 1):
         pool = Pool(layers, copies)
         loop = learner.double_buffer(layers, pool)
-        for number, _ in enumerate(loop):
-            if number == last:
-                break
+        for _ in zip(range(count), loop, strict=False):
+            pass
         loop.close()
         runs.append({"notes": pool.notes, "left": [copy.number for copy in pool.here]})
     return {"runs": runs}
@@ -265,9 +264,16 @@ def _check_left(run: Run, found: dict[str, Any], when: str) -> None:
 @check("breaking out of the loop leaves nothing on the device", points=3, code="M")
 @diagnosis("put a `finally` around the loop: wait for what is under way, and free what is there")
 def check_break(run: Run) -> None:
-    """M: the body breaks at each layer in turn."""
+    """M: no layer is asked for; the body breaks at each layer in turn."""
     given = _inputs(run)
     given = {"layers": given["layers"], "copies": given["copies"]}
     for output in run(drive_break, given, world=2).outputs:
-        for last, found in enumerate(output["runs"]):
+        never, *broken = output["runs"]
+        early = (
+            "the first copy was started before the loop asked for a layer, where no `finally` of "
+            "the generator ends it: start it inside"
+        )
+        what = "layers left on the device by a loop that never began"
+        run.equal(never["left"], [], what, likely={early: [0]})
+        for last, found in enumerate(broken):
             _check_left(run, found, f"after a break at layer {last}")

@@ -95,7 +95,7 @@ def drive_torn(learner: Any, group: Any, tensors: list[torch.Tensor]) -> dict[st
             changed[place] ^= 1 << place % 8
             damaged[f"one bit of byte {place} changed"] = bytes(changed)
         damaged |= {f"nothing but {count} zeros": bytes(count) for count in (4, 8, size)}
-        damaged |= _turned(whole, *tensors[0].shape)
+        damaged |= _turned(whole, *tensors[0].shape) | _swapped(whole)
         told = {}
         for what, data in damaged.items():
             path.write_bytes(data)
@@ -121,6 +121,33 @@ def _turned(whole: bytes, rows: int, columns: int) -> dict[str, bytes]:
     return found
 
 
+def _swapped(whole: bytes) -> dict[str, bytes]:
+    """The file with two neighbouring groups of 8 bytes exchanged, however the data are aligned."""
+    found = {}
+    for at in range(len(whole) - 160, len(whole) - 16, 9):
+        first, second = whole[at : at + 8], whole[at + 8 : at + 16]
+        if first != second:
+            what = f"the 8 bytes from {at} on and the next 8 in each other's place"
+            found[what] = whole[:at] + second + first + whole[at + 16 :]
+    return found
+
+
+@contextmanager
+def _instead(learner: Any, fsync: Any, replace: Any) -> Iterator[None]:
+    """Has these two called for those of `os`, also where the answer has imported them by name."""
+    real = {os.fsync: fsync, os.replace: replace}
+    places = [(os, "fsync", os.fsync), (os, "replace", os.replace)]
+    places += [(learner, name, value) for name, value in vars(learner).items()
+               if value is os.fsync or value is os.replace]  # fmt: skip
+    for where, name, value in places:
+        setattr(where, name, real[value])
+    try:
+        yield
+    finally:
+        for where, name, value in places:
+            setattr(where, name, value)
+
+
 class PowerCut(OSError):
     """The process dies here."""
 
@@ -128,7 +155,7 @@ class PowerCut(OSError):
 def drive_crash(learner: Any, group: Any, old: torch.Tensor, new: torch.Tensor) -> dict[str, Any]:
     """Dies at the sync, or at the replacement, and reads then; then writes to the end."""
     real = os.fsync, os.replace
-    seen: dict[str, Any] = {"after": {}, "orders": []}
+    seen: dict[str, Any] = {"after": {}, "orders": [], "moves": []}
     synced: list[tuple[int, int]] = []
 
     def watch_sync(fd: Any) -> None:
@@ -139,6 +166,7 @@ def drive_crash(learner: Any, group: Any, old: torch.Tensor, new: torch.Tensor) 
     def watch_replace(src: Any, dst: Any, **options: Any) -> None:
         status = os.stat(src)
         seen["orders"].append((status.st_ino, status.st_size) in synced)
+        seen["moves"].append(Path(src).resolve().parent == Path(dst).resolve().parent)
         real[1](src, dst, **options)
 
     def die(*_: Any, **__: Any) -> None:
@@ -147,21 +175,22 @@ def drive_crash(learner: Any, group: Any, old: torch.Tensor, new: torch.Tensor) 
     with _store(learner, group) as (store, folder):
         store.write("x", old)
         before = (folder / "x").read_bytes()
-        for when, name in (("sync", "fsync"), ("replacement", "replace")):
-            setattr(os, name, die)
-            ended = _told(lambda: store.write("x", new))
-            os.fsync, os.replace = real
+        for when, fakes in (("sync", (die, real[1])), ("replacement", (real[0], die))):
+            with _instead(learner, *fakes):
+                ended = _told(lambda: store.write("x", new))
             same = (folder / "x").read_bytes() == before
             seen["after"][when] = {"ended": ended, "same": same}
-        os.fsync, os.replace = watch_sync, watch_replace
-        store.write("x", new)
-        os.fsync, os.replace = real
+        with _instead(learner, watch_sync, watch_replace):
+            store.write("x", new)
         seen["value"] = store.read("x")
     return seen
 
 
 def drive_stream(learner: Any, group: Any, tensors: list[torch.Tensor]) -> dict[str, Any]:
-    """Streams all names, one, none, one twice; notes the reads at each turn. Then leaves a loop."""
+    """Streams all names, one, none, one twice; notes the reads at each turn.
+
+    Then leaves a loop, and runs another into a torn file.
+    """
     reader, runs = Reader(), []
     with _store(learner, group, reader) as (store, _):
         for name, tensor in zip(NAMES, tensors, strict=True):
@@ -175,12 +204,15 @@ def drive_stream(learner: Any, group: Any, tensors: list[torch.Tensor]) -> dict[
                 pairs.append([name, tensor])
             runs.append({"turns": turns, "pairs": pairs})
     reader = Reader(SLOW)
-    with _store(learner, group, reader) as (store, _):
+    with _store(learner, group, reader) as (store, folder):
         loop = store.stream(NAMES)
         next(loop)
         loop.close()
         ended = [read.done() for read in reader.started]
-    return {"runs": runs, "ended": ended}
+        (folder / NAMES[0]).write_bytes(b"torn")
+        told = _told(lambda: next(store.stream(NAMES)))
+        torn = [read.done() for read in reader.started[len(ended) :]]
+    return {"runs": runs, "ended": ended, "told": told, "torn": torn}
 
 
 # --- what it must bring back ---------------------------------------------------------------------
@@ -199,7 +231,9 @@ def check_bits(run: Run) -> None:
         run.random((size, 4)), run.random((3, size), torch.bfloat16), run.random(7, torch.float16),
         run.random(()), torch.empty(0, 3), run.integers(-9, 9, 5), run.integers(0, 2, 6).bool(),
         run.integers(0, 99, (2, 2, 2)).to(torch.uint8), run.random(5, torch.float32),
-        run.random((2, size + 1)),
+        torch.view_as_complex(run.random((4, 2), torch.float32)),
+        run.random(9).to(torch.float8_e5m2), run.integers(0, 1 << 16, 5).to(torch.uint16),
+        run.integers(-99, 99, 7).to(torch.int8), run.random((2, size + 1)),
     ]  # fmt: skip
     result = run(drive_bits, {"tensors": tensors}, world=2)
     for output in result.outputs:
@@ -209,7 +243,8 @@ def check_bits(run: Run) -> None:
             what = f"a tensor of {str(tensor.dtype).removeprefix('torch.')} {shape}"
             _same_bits(run, output["values"][number], tensor, what)
             if number < len(output["again"]):
-                zeros = {"the first one shares memory with the file: return a copy": tensor * 0}
+                shared = "the first one shares memory with the file: return a copy"
+                zeros = {shared: torch.zeros_like(tensor)}
                 again = output["again"][number]
                 run.equal(again, tensor, f"{what}, read after the first was zeroed", likely=zeros)
         names = [f"t{number}" for number in range(len(tensors) - 1)]
@@ -220,6 +255,13 @@ def check_bits(run: Run) -> None:
             expected="FileNotFoundError",
             measured=output["missing"] or "no exception",
         )
+
+
+UNSEEN = {  # by words of the damage; the last is for all others
+    "layer.8": "the header must keep the tensor's name",
+    "in each other's place": "a sum of bytes is the same in any order: take `zlib.crc32` of them",
+    "": "the checksum must cover all bytes, those of the header too",
+}
 
 
 @check("a torn file is refused, with its name", points=4, code="E")
@@ -235,9 +277,7 @@ def check_torn(run: Run) -> None:
                     f"layer.7 was read, although: {what}",
                     expected="TornFile",
                     measured="a tensor",
-                    cause="the header must keep the tensor's name"
-                    if "layer.8" in what
-                    else "the checksum must cover all bytes, those of the header too",
+                    cause=next(why for words, why in UNSEEN.items() if words in what),
                 )
             if not answer.startswith("TornFile"):
                 run.fail(
@@ -283,6 +323,12 @@ def check_crash(run: Run) -> None:
             cause="after a power failure the name would point to a torn file; call `flush` before "
             "the sync, or Python still holds a part of it",
         )
+        run.true(
+            output["moves"] == [True],
+            "the other name is in another folder",
+            expected="a name in the tensor's own folder",
+            cause="another folder may be on another disk, where `os.replace` cannot move a file",
+        )
         run.equal(output["value"], new, "the tensor after a write to the end")
 
 
@@ -319,14 +365,28 @@ def check_stream(run: Run) -> None:
 @check("leaving the loop leaves no read behind", points=2, code="H")
 @diagnosis("put a `finally` around the loop that waits for the read under way")
 def check_left(run: Run) -> None:
-    """H: the generator is closed while a slow read is under way."""
+    """H: the generator is closed while a slow read is under way; another meets a torn file."""
     tensors = [run.random(run.number(2, 9)) for _ in NAMES]
     result = run(drive_stream, {"tensors": tensors}, world=2)
+    cause = "wait for it in a `finally`: when it ends, its folder may be gone"
     for output in result.outputs:
         ended = output["ended"]
         run.true(
             bool(ended) and all(ended),
             "a read is under way after the generator was closed",
             measured=f"{ended.count(False)} of {len(ended)} reads have not ended",
-            cause="wait for it in a `finally`: when it ends, its folder may be gone",
+            cause=cause,
+        )
+        run.true(
+            output["told"].startswith("TornFile"),
+            "a second `stream`, whose first file is torn,",
+            expected="TornFile",
+            measured=output["told"] or "a tensor",
+            cause="the executor belongs to the caller: do not shut it down",
+        )
+        run.true(
+            all(output["torn"]),
+            "a read is under way after the read of a torn file has raised",
+            measured=f"{output['torn'].count(False)} of {len(output['torn'])} reads have not ended",
+            cause=cause,
         )

@@ -35,6 +35,7 @@ OPTIONS = {"lr": 0.05, "betas": (0.8, 0.95), "eps": 1e-6, "weight_decay": 0.1}
 RATES = (0.05, 0.02, 0.04, 0.01)  # what a schedule makes of the learning rate
 MICRO = 2  # backwards before each step
 FROZEN, UNUSED = 2, 3  # numbers of parameters; the second has no gradient in the middle steps
+MIXED = (torch.float32, torch.float16, torch.bfloat16, torch.float64, torch.float64)
 Slopes = list[list[list[torch.Tensor]]]  # by step, backward and parameter
 
 
@@ -47,7 +48,8 @@ def play(parameters: list[torch.Tensor], optimizer: Any, slopes: Slopes, note: A
             used = [i for i in range(len(parameters)) if i != UNUSED or step in (0, 3)]
             losses = ((parameters[i] * each[i]).sin().sum() for i in used)
             cast(torch.Tensor, sum(losses)).backward()
-        optimizer.param_groups[0]["lr"] = RATES[step]
+        if step:  # the first step has the rate of the options
+            optimizer.param_groups[0]["lr"] = RATES[step]
         note("before")
         optimizer.step()
         note("after")
@@ -141,62 +143,71 @@ IN_16_BITS = {
 }  # fmt: skip
 
 
-def _inputs(run: Run, dtype: torch.dtype, scale: float = 1.0) -> dict[str, Any]:
+def _inputs(run: Run, *dtypes: torch.dtype) -> dict[str, Any]:
     """Hidden sizes: a matrix, a transposed one, a frozen and an unused vector, a scalar."""
     rows = run.number(3, 9)
     shapes: list[tuple[int, ...]] = [(rows, 5), (4, rows + 1), (6,), (7,), ()]
-    values = [run.random(shape).to(dtype) for shape in shapes]
+    kinds = dtypes * len(shapes) if len(dtypes) == 1 else dtypes
+    values = [run.random(shape).to(kind) for shape, kind in zip(shapes, kinds, strict=True)]
     values[1] = values[1].t()
-    slopes = [
-        [[(scale * run.random(v.shape)).to(dtype) for v in values] for _ in range(MICRO)]
-        for _ in RATES
-    ]
+    slopes = [[[run.random(v.shape).to(v.dtype) for v in values] for _ in range(MICRO)]
+              for _ in RATES]  # fmt: skip
     return {"values": values, "slopes": slopes, "options": OPTIONS}
 
 
-def _compare(run: Run, given: dict[str, Any]) -> Any:
+NAMES = ("the matrix", "the transposed matrix", "the frozen vector",
+         "the vector that is unused in steps 2 and 3", "the scalar")  # fmt: skip
+
+
+def _compare(run: Run, given: dict[str, Any], faults: dict[str, str]) -> Any:
     result = run(drive, given, world=2)
     values, options, slopes = given["values"], given["options"], given["slopes"]
     known = {
-        why: Reference(values, options, fault).trained(slopes) for why, fault in LIKELY.items()
+        why: Reference(values, options, fault).trained(slopes) for why, fault in faults.items()
     }
     known["nothing was copied up: the device still has the initial values"] = values
     expected = Reference(values, options).trained(slopes)
-    names = ("the matrix", "the transposed matrix", "the frozen vector",
-             "the vector that is unused in steps 2 and 3", "the scalar")  # fmt: skip
     for output in run.each(result.outputs):
-        for place, name in enumerate(names):
+        for place, (name, value, right) in enumerate(
+            zip(NAMES, output["values"], expected, strict=True)
+        ):
             likely = {why: value[place] for why, value in known.items()}
-            what = f"{name} after 4 steps"
-            run.close(output["values"][place], expected[place], what, likely=likely)
+            what = f"{name} in {str(right.dtype).removeprefix('torch.')} after 4 steps"
+            if right.dtype.itemsize > 2:
+                run.close(value, right, what, likely=likely)
+            elif not _rounded_alike(value, right):
+                run.equal(value, right, what, likely=likely)
     return result
+
+
+def _rounded_alike(value: Any, right: torch.Tensor) -> bool:
+    """Whether a few at most differ: an Adam in another order may round another way there."""
+    alike = isinstance(value, torch.Tensor) and value.dtype == right.dtype
+    alike = alike and value.shape == right.shape
+    return alike and int((value != right).sum()) <= right.numel() // 16
 
 
 @check("the weights of plain AdamW after four steps, in float64", points=4, code="E")
 @diagnosis("each step: gradients down, the update on the host, parameters up")
 def check_weights(run: Run) -> None:
-    """E: two backwards a step, a schedule, a frozen parameter, one that is not always used."""
-    result = _compare(run, _inputs(run, torch.float64))
-    for left in result.column("left"):
-        run.equal(left, [False] * 5, "gradients that are left after `zero_grad`")
+    """E: two backwards a step, a schedule, a frozen parameter, one that is not always used.
+
+    Once with all options, and once with none.
+    """
+    for options in (OPTIONS, {}):
+        given = {**_inputs(run, torch.float64), "options": options}
+        result = _compare(run, given, LIKELY)
+        for left in result.column("left"):
+            run.equal(left, [False] * 5, "gradients that are left after `zero_grad`")
 
 
-@check("updates too small for bfloat16 are kept in the master", points=3, code="E")
+@check("updates too small for 16 bits are kept in the master", points=3, code="E")
 @diagnosis("the optimizer updates float32 masters; the device gets them rounded")
 def check_master(run: Run) -> None:
-    """E: bfloat16 parameters, bit for bit what float32 masters round to."""
-    given = _inputs(run, torch.bfloat16)
-    given["options"] = {**OPTIONS, "lr": 1e-3}
-    result = run(drive, given, world=2)
-    expected = Reference(given["values"], given["options"]).trained(given["slopes"])
-    known = {
-        why: Reference(given["values"], given["options"], fault).trained(given["slopes"])
-        for why, fault in (LIKELY | IN_16_BITS).items()
-    }
-    for values in result.column("values"):
-        for place, value in enumerate(values):
-            likely = {why: other[place] for why, other in known.items()}
-            run.equal(value, expected[place], f"parameter {place} in bfloat16", likely=likely)
+    """E: in 16 bits, what float32 masters round to; wider ones beside them."""
+    for dtypes in ((torch.bfloat16,), MIXED):
+        given = {**_inputs(run, *dtypes), "options": {"lr": 1e-3, "eps": 1e-6}}
+        _compare(run, given, LIKELY | IN_16_BITS)
 
 
 TWICE = (  # down, up
@@ -218,8 +229,7 @@ def _sizes(given: dict[str, Any], step: int) -> int:
 @diagnosis("copy in the dtype that the device has, and nothing for a parameter without a gradient")
 def check_bytes(run: Run) -> None:
     """B: the link's count, for each step."""
-    given = _inputs(run, torch.bfloat16)
-    given["options"] = {**OPTIONS, "lr": 1e-3}
+    given = {**_inputs(run, torch.bfloat16), "options": {"lr": 1e-3}}
     result = run(drive, given, world=2)
     for output in result.outputs:
         whole = sum(v.nbytes for v in given["values"])

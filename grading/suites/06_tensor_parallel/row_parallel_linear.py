@@ -153,8 +153,10 @@ def check_output(run: Run) -> None:
             "divided by N": _plus(y / case.size, bias, 1 / case.size),
             "the bias divided by N is added": _plus(y, bias, 1 / case.size),
         }
-        what = f"the output {case.what}"
-        run.close(case.found["y"], _plus(y, bias, 1), what, rank=case.rank, likely=likely)
+        right = _plus(y, bias, 1)
+        for name, what in (("y", "the output"), ("later", "the output without gradients")):
+            found, what = case.found[name], f"{what} {case.what}"
+            run.close(found, right, what, rank=case.rank, likely=likely)
 
 
 @check(

@@ -113,6 +113,7 @@ def _attend(module: nn.Module, tp: Any, case: dict[str, Any]) -> list[dict[str, 
         )
     with torch.no_grad():
         found[0]["later"] = module.eval()(case["xs"][0])
+        found[0]["one token"] = module(case["xs"][0][:, :1])
     return found
 
 
@@ -130,12 +131,13 @@ def _sent(group: Any) -> list[int]:
 def _case(run: Run, size: int, heads: int, kv_heads: int) -> dict[str, Any]:
     """Hidden weights and inputs; 6 divides D, so bytes come out even among sharers."""
     width, hidden = 2 * run.number(1, 4) + 1, 6 * run.number(1, 3)
-    x = (run.number(2, 4), run.number(4, 7), hidden)
+    batch, length = run.number(2, 4), run.number(4, 7)
+    shapes = [(batch, length + later, hidden) for later in (0, 2)]
     return {
         "size": size, "heads": heads, "kv_heads": kv_heads,
         "qkv": run.random(((heads + 2 * kv_heads) * width, hidden)) * 0.7,
         "output": run.random((hidden, heads * width)),
-        "xs": [run.random(x), run.random(x)], "slopes": [run.random(x), run.random(x)],
+        "xs": [run.random(x) for x in shapes], "slopes": [run.random(x) for x in shapes],
     }  # fmt: skip
 
 
@@ -241,6 +243,8 @@ def check_outputs(run: Run) -> None:
         run.close(found[0]["y"], y, f"the output {whole.name}", likely=likely)
         what = f"the output in evaluation, without gradients, {whole.name}"
         run.close(found[0]["later"], y, what, likely=likely)
+        what = f"the output for one token alone {whole.name}"
+        run.close(found[0]["one token"], y[:, :1], what)
 
 
 @check("gradients of x, and of the heads that are on one rank only", points=4, code="E")

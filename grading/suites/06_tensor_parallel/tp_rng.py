@@ -191,6 +191,16 @@ def check_streams(run: Run) -> None:
                     f"another seed gives the same {kind} numbers {name}",
                     rank=rank,
                 )
+        for ranks in groups:
+            own = [draw for rank in ranks for kind in KINDS for draw in outputs[rank][kind]]
+            others = [outputs[rank][f"other {kind}"] for rank in ranks for kind in KINDS]
+            run.true(
+                not _shared(torch.cat(own), torch.cat(others)),
+                f"two seeds, of which one is larger by 1, draw the same numbers {name}",
+                rank=ranks[0],
+                cause="one's sharded stream is a stream of the other, on another index or of the "
+                "other kind: keep seeds further apart than there are streams",
+            )
     for one, two in zip(*groups, strict=True):  # the last run's: the same indices in two groups
         for kind in KINDS:
             run.equal(

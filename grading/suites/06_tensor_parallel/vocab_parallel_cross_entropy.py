@@ -35,7 +35,7 @@ EXERCISE = Exercise(
 
 WORLDS = (1, 2, 3, 4)
 LARGE = 1e4
-ROWS, TIMES, PART = 2, 6, 512  # sizes of the run whose bytes are measured, on 4 ranks
+ROWS, TIMES, PART, ITEM = 2, 6, 512, 4  # sizes of the run whose bytes are measured, on 4 ranks
 REASON = "A rank that owns none of the targets still takes part in every all-reduce."
 
 
@@ -74,6 +74,7 @@ def drive_bytes(
         loss.sum().backward()
     calls = [[event.op, event.payload] for event in group.ledger.events]
     return {
+        "dtype": loss.dtype,
         "peak": memory.peak,
         "kept": kept,
         "forward": calls[begin:between],
@@ -285,7 +286,11 @@ def check_large(run: Run) -> None:
 def _measured(run: Run) -> Any:
     targets = run.integers(0, 4 * PART, (ROWS, TIMES))
     inputs = [
-        {"logits": run.random((ROWS, TIMES, PART)), "targets": targets, "vocabulary": 4 * PART}
+        {
+            "logits": run.random((ROWS, TIMES, PART), torch.float32),
+            "targets": targets,
+            "vocabulary": 4 * PART,
+        }
         for _ in range(4)
     ]
     return explained(run, drive_bytes, inputs, 4, REASON)
@@ -294,8 +299,8 @@ def _measured(run: Run) -> Any:
 @check("three reductions of B·T numbers forward, nothing backward", points=2, code="B")
 @diagnosis("the largest logit, the target's logit, the sum of exponentials: B·T numbers each")
 def check_bytes(run: Run) -> None:
-    """B: exact, from the ledger; two of the three may travel together."""
-    result, size = _measured(run), ROWS * TIMES * 8
+    """B: exact, from the ledger, in float32; two of the three may travel together."""
+    result, size = _measured(run), ROWS * TIMES * ITEM
     for found in run.each(result.outputs):
         ops = {op for op, _ in found["forward"]}
         whole = 4 * PART * size
@@ -315,8 +320,11 @@ def check_bytes(run: Run) -> None:
             expected="no call",
             cause="each rank has all that the gradient of its slice needs",
         )
-    once = [wire_bytes("all_reduce", size, 4, rank, 8)[0] for rank in range(4)]
+        wide = {"loss, messages and gradient have the dtype of the logits": torch.float64}
+        run.equal(found["dtype"], torch.float32, "the dtype of the loss", likely=wide)
+    once = [wire_bytes("all_reduce", size, 4, rank, ITEM)[0] for rank in range(4)]
     likely = {
+        "float64 was sent: messages have the dtype of the logits": [6 * sent for sent in once],
         "one reduction too many": [4 * sent for sent in once],
         "one reduction is missing": [2 * sent for sent in once],
         "two reductions are missing": once,
@@ -328,7 +336,7 @@ def check_bytes(run: Run) -> None:
 @diagnosis("each rank works on its slice; a few tensors of that size are enough")
 def check_memory(run: Run) -> None:
     """M: besides the logits themselves, at the peak, and between forward and backward."""
-    part, numbers = ROWS * TIMES * PART * 8, ROWS * TIMES * 8
+    part, numbers = ROWS * TIMES * PART * ITEM, ROWS * TIMES * 8  # a place has 8 bytes
     for found in run.each(_measured(run).outputs):
         run.at_most(
             found["peak"],
@@ -339,7 +347,7 @@ def check_memory(run: Run) -> None:
         )
         run.at_most(
             found["kept"],
-            part + part // 8 + 6 * numbers,  # with a mask of the slice
+            part + part // ITEM + 6 * numbers,  # with a mask of the slice
             f"bytes kept for the backward (a slice has {part:,})",
             cause="one tensor of the slice's size is enough: exp(logit - peak) / sum",
         )

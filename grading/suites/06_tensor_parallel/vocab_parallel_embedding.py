@@ -35,7 +35,7 @@ EXERCISE = Exercise(
 PAIRS = [[0, 2], [1, 3]]  # groups in which index and rank differ
 REASON = "A rank that owns none of the tokens still takes part in the all-reduce."
 BIG, WIDTH = 1024, 16  # of the embedding whose bytes are measured, on 4 ranks
-TOKENS = 12
+TOKENS, ITEM = 12, 4  # and the bytes of one of its numbers
 
 
 # --- what runs on the ranks ----------------------------------------------------------------------
@@ -86,7 +86,7 @@ def drive_bytes(
         found: dict[str, Any] = {"held": memory.settle(size * 9 // 8 // group.size)}
         memory.peak, begin = memory.now, len(ledger.events)
         rows = module(tokens)
-        between = len(ledger.events)
+        found["dtype"], between = rows.dtype, len(ledger.events)
         rows.sum().backward()
         found["peak"] = memory.peak
     calls = [[event.op, event.payload] for event in ledger.events]
@@ -261,19 +261,23 @@ def check_few(run: Run) -> None:
 
 
 def _measured(run: Run) -> Any:
-    inputs = {"values": run.random((BIG, WIDTH)), "tokens": run.integers(0, BIG, (3, TOKENS // 3))}
+    values = run.random((BIG, WIDTH), torch.float32)
+    inputs = {"values": values, "tokens": run.integers(0, BIG, (3, TOKENS // 3))}
     return explained(run, drive_bytes, inputs, 4, REASON)
 
 
 @check("one all-reduce of the output forward, nothing backward", points=2, code="B")
 @diagnosis("send the rows of the tokens, never the rows of the embedding")
 def check_bytes(run: Run) -> None:
-    """B: exact, from the ledger."""
-    result, size = _measured(run), TOKENS * WIDTH * 8
+    """B: exact, from the ledger; in float32."""
+    result, size = _measured(run), TOKENS * WIDTH * ITEM
     for found in run.each(result.outputs):
         likely = {
             "the whole embedding is gathered: send the tokens' rows instead": [
-                ["all_gather", BIG * WIDTH * 8]
+                ["all_gather", BIG * WIDTH * ITEM]
+            ],
+            "it was sent as float64: the rows have the dtype of `weight`": [
+                ["all_reduce", 2 * size]
             ],
             "every rank's rows are gathered and added up here: all-reduce sends less": [
                 ["all_gather", 4 * size]
@@ -283,14 +287,16 @@ def check_bytes(run: Run) -> None:
         run.equal(found["forward"], [["all_reduce", size]], what, likely=likely)
         likely = {"the gradient is already whole on every rank": [["all_reduce", size]]}
         run.equal(found["backward"], [], "the list of calls in backward", likely=likely)
-    run.bytes(result, [wire_bytes("all_reduce", size, 4, rank, 8)[0] for rank in range(4)])
+        wide = {"the output has the dtype of `weight`": torch.float64}
+        run.equal(found["dtype"], torch.float32, "the dtype of the output", likely=wide)
+    run.bytes(result, [wire_bytes("all_reduce", size, 4, rank, ITEM)[0] for rank in range(4)])
 
 
 @check("only the slice is kept", points=2, code="M")
 @diagnosis("a rank must not keep the rows of other ranks")
 def check_memory(run: Run) -> None:
     """M: what lives once `full` is gone, and the peak of a forward and backward."""
-    share, slack = BIG * WIDTH * 8 // 4, 12 * TOKENS * WIDTH * 8
+    share, slack = BIG * WIDTH * ITEM // 4, 12 * TOKENS * WIDTH * ITEM
     most = share + share // 8  # a list of one's own row numbers is all right
     for found in run.each(_measured(run).outputs):
         run.at_most(

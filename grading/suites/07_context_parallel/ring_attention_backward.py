@@ -44,6 +44,7 @@ EXERCISE = Exercise(
 NAMES = ("dq", "dk", "dv")
 GIVEN = ("grad_out", "q", "k", "v", "out", "lse")
 WORLDS = (1, 3, 4, 2)  # on two, different slips look the same
+BF16 = 5  # place of the case in bfloat16, whose dtypes are looked at
 LARGE = {"t": 128, "width": 256}  # k is 256 KiB: a send cannot hide in a buffer
 
 
@@ -104,14 +105,14 @@ class Reference(causal.Whole):
         masks = causal.wrong_masks(self.world, self.length // self.world)
         known |= {why: self.slip(mask)[name] for why, mask in masks.items()}
         known |= {
-            "D is missing: dS = P·(dP - D), D = Σ grad_out·out": self.slip(self.mask, delta=0.0)[
+            "δ is missing: dZ = P·(dP - δ), δ = Σ grad_out·out": self.slip(self.mask, delta=0.0)[
                 name
             ],
             "1/√C is missing in this gradient": self.right[name] * self.q.shape[-1] ** 0.5,
             "1/√C twice": self.right[name] * self.q.shape[-1] ** -0.5,
             "the probabilities add up to 1 in each block: take exp(scores - lse), with the lse of "
             "the whole row": self.slip(self.mask, renormalised=True)[name],
-            "P and dS were swapped: dv needs P": self.slip(self.mask, swapped=True)[name],
+            "P and dZ were swapped: dv needs P": self.slip(self.mask, swapped=True)[name],
         }
         return {why: self.part(value, rank) for why, value in known.items()}
 
@@ -163,7 +164,13 @@ def _with_gradient(run: Run, case: Case) -> Case:
 def _runs(run: Run, worlds: Sequence[int] = WORLDS) -> Iterator[tuple[int, Any, list[Reference]]]:
     """All cases on so many ranks; on 4, one more for the pairs of ranks 0 and 2, 1 and 3."""
     drawn = {
-        world: [_with_gradient(run, case) for case in causal.draw_cases(run, world)]
+        world: [
+            _with_gradient(run, case)
+            for case in (
+                *causal.draw_cases(run, world),
+                causal.draw(run, (1, 2, 2 * world, 4), torch.bfloat16),
+            )
+        ]
         for world in WORLDS
     }
     shape = (1, 2, 2 * run.number(2, 5), 3)
@@ -222,17 +229,17 @@ def _large(run: Run, world: int, limit: int = 0) -> tuple[Any, Reference]:
 
 # --- checks --------------------------------------------------------------------------------------
 @check("dq is that of full causal attention, on 1–4 ranks", points=3, code="E")
-@diagnosis("dq = Σ over visible blocks of dS·k/√C, with dS = P·(dP - D)")
+@diagnosis("dq = Σ over visible blocks of dZ·k/√C, with dZ = P·(dP - δ)")
 def check_queries(run: Run) -> None:
-    """E: hidden sizes, one position a rank, float32, memory in another order."""
-    _compare(run, ["dq"], USUAL)
+    """E: hidden sizes, one position a rank, float32 and bfloat16, memory in another order."""
+    _compare(run, ["dq"], [*USUAL, BF16])
 
 
 @check("dk and dv too: with every rank's part, on their own rank", points=4, code="E")
 @diagnosis("follow the dk of one block: who adds to it, and where is it after the last hop?")
 def check_keys_and_values(run: Run) -> None:
     """E: the same runs."""
-    _compare(run, ["dk", "dv"], USUAL)
+    _compare(run, ["dk", "dv"], [*USUAL, BF16])
 
 
 @check("scores of several thousand, and of minus several thousand", points=1, code="E")
@@ -260,7 +267,7 @@ def check_pairs(run: Run) -> None:
 def check_bytes(run: Run) -> None:
     """B: exact, from the ledger; N-1 hops of dk and dv are possible, and as good."""
     for world, result, cases in _runs(run):
-        once = sum(2 * case.k.numel() * case.dtype.itemsize for case in cases[:5]) // world
+        once = sum(2 * case.k.numel() * case.dtype.itemsize for case in cases[:-1]) // world
         least, usual = (world - 1) * 2 * once, (2 * world - 1) * once if world > 1 else 0
         if result.timeline.sent(None, "world") == [least] * world:
             continue

@@ -44,6 +44,7 @@ EXERCISE = Exercise(
 
 NAMES = ("out", "lse")
 WORLDS = (1, 3, 4, 2)  # on two, different slips look the same
+BF16 = 5  # place of the case in bfloat16, whose dtypes are looked at
 LARGE = {"t": 128, "width": 256}  # k is 256 KiB: a send cannot hide in a buffer
 
 
@@ -127,7 +128,13 @@ class Reference(causal.Whole):
 # --- cases --------------------------------------------------------------------------------------
 def _runs(run: Run, worlds: Sequence[int] = WORLDS) -> Iterator[tuple[int, Any, list[Case]]]:
     """All cases on so many ranks; on 4, one more for the pairs of ranks 0 and 2, 1 and 3."""
-    drawn = {world: causal.draw_cases(run, world) for world in WORLDS}  # the same in each check
+    drawn = {  # the same in each check
+        world: [
+            *causal.draw_cases(run, world),
+            causal.draw(run, (1, 2, 2 * world, 4), torch.bfloat16),
+        ]
+        for world in WORLDS
+    }
     pair = causal.draw(run, (1, 2, 2 * run.number(2, 5), 3))
     for world in worlds:
         inputs = [
@@ -180,15 +187,15 @@ def _large(run: Run, world: int, limit: int = 0) -> tuple[Any, Case]:
 @check("out is that of full causal attention, on 1–4 ranks", points=4, code="E")
 @diagnosis("follow one block: which rank's block is it in hop h, and which queries may see it?")
 def check_out(run: Run) -> None:
-    """E: hidden sizes, one token a rank, float32, memory in another order."""
-    _compare(run, ["out"], USUAL)
+    """E: hidden sizes, one token a rank, float32 and bfloat16, memory in another order."""
+    _compare(run, ["out"], [*USUAL, BF16])
 
 
 @check("lse is the logarithm of the whole sum of exponentials", points=2, code="E")
 @diagnosis("lse = maximum + log(sum of exp(scores - maximum)), over all visible keys")
 def check_lse(run: Run) -> None:
     """E: the backward pass needs it."""
-    _compare(run, ["lse"], USUAL)
+    _compare(run, ["lse"], [*USUAL, BF16])
 
 
 @check("scores of several thousand, and of minus several thousand", points=2, code="E")
@@ -225,14 +232,13 @@ def check_bytes(run: Run) -> None:
     """B: exact, from the ledger."""
     for world, result, cases in _runs(run):
         once = sum(2 * case["k"].nbytes for case in cases[:-1]) // world
-        items = {torch.float64: 2, torch.float32: 1}
-        halved = sum(case["k"].nbytes // items[case["k"].dtype] * 2 for case in cases[:-1]) // world
+        narrow = sum(2 * case["k"].numel() * 4 for case in cases[:-1]) // world
         likely = {
             "N hops: in the last one each block returns, and nobody needs it there": world * once,
             "one hop is missing": (world - 2) * once,
             "q travels as well: queries stay where they are": (world - 1) * once * 3 // 2,
             "k alone, or v alone, travels": (world - 1) * once // 2,
-            "it was sent as float32": (world - 1) * halved,
+            "it was sent as float32": (world - 1) * narrow,
             "nothing is sent: later queries need the keys of other ranks": 0,
         }
         run.bytes(result, (world - 1) * once, axis="world", likely=likely)
@@ -243,9 +249,14 @@ def check_bytes(run: Run) -> None:
 )
 @diagnosis("each hop: `irecv` from one neighbour, `isend` to the other, and `wait` for both")
 def check_messages(run: Run) -> None:
-    """X: no collective; a ring; two buffers in turn; everything is waited for."""
-    for _, result, _ in _runs(run, [3, 4]):
+    """X: no collective; a ring; two buffers in turn; everything is waited for; one or two a hop."""
+    for world, result, cases in _runs(run, [3, 4]):
         only_neighbours(run, result)
+        hops = (world - 1) * (len(cases) - 1)
+        cause = "a hop takes one message or two, of k and v: each more costs its latency"
+        for ledger in run.each(result.ledgers):
+            count = len(ledger.calls("send", "world"))
+            run.at_most(count, 2 * hops, f"the number of messages in {hops} hops", cause=cause)
 
 
 @check("q, k and v are not changed", points=1, code="E")

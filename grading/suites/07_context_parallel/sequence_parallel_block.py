@@ -43,7 +43,10 @@ NAMES = {"up": "up", "down": "down", "norm.weight": "gain", "norm.bias": "shift"
 def drive(
     learner: Any, group: Any, weights: Tensors, xs: list[torch.Tensor], slopes: list[torch.Tensor]
 ) -> dict[str, Any]:
-    """Two backwards: output, gradients, bytes sent in each direction, and what autograd keeps."""
+    """Two backwards: output, gradients, bytes sent in each direction, and what autograd keeps.
+
+    Then one more forward, without gradients.
+    """
     block = _made(learner, group, weights)
     own = {p.untyped_storage().data_ptr() for p in block.parameters()}
     passes = []
@@ -67,6 +70,8 @@ def drive(
                 },
             }
         )
+    with torch.no_grad():
+        passes[0]["later"] = block(xs[0])
     return {"passes": passes}
 
 
@@ -177,17 +182,12 @@ def check_outputs(run: Run) -> None:
         y = whole.output(rank)
         batch, length, hidden = y.shape
         shape, what = list(passes[0]["y"].shape), f"the shape of the output {whole.name}"
-        likely = {
-            "every rank has the whole sequence: reduce-scatter after `down`": [
-                batch,
-                length * whole.world,
-                hidden,
-            ]
-        }
-        run.equal(shape, [batch, length, hidden], what, likely=likely)
+        cause = "every rank has the whole sequence: reduce-scatter after `down`"
+        longer = {cause: [batch, length * whole.world, hidden]}
+        run.equal(shape, [batch, length, hidden], what, likely=longer)
         tokens = whole.joined("xs", 0)
         other = whole.own(whole.inner(whole.norm(tokens), rank), rank)
-        run.close(passes[0]["y"], y, f"the output {whole.name}", likely={
+        likely = {
             "`bias` was added on every rank before the sum, N times: add it once, after":
                 whole.output(rank, bias=whole.world),
             "`bias` is missing here: every rank adds it to its own tokens":
@@ -198,7 +198,10 @@ def check_outputs(run: Run) -> None:
                 whole.output(rank, scale=whole.world),
             "this is the part of this rank's F alone: the parts are not added up":
                 (tokens.chunk(whole.world, 1)[rank] + other + whole.bias).detach(),
-        })  # fmt: skip
+        }  # fmt: skip
+        run.close(passes[0]["y"], y, f"the output {whole.name}", likely=likely)
+        what = f"the output without gradients {whole.name}"
+        run.close(passes[0]["later"], y, what, likely=likely)
 
 
 @check("gradients of x, up and down", points=4, code="E")

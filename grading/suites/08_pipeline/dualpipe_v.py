@@ -99,7 +99,7 @@ def check_memory(run: Run) -> None:
     """M: half a micro-batch of 1F1B's each."""
     for plan in _plans(run):
         p = plan.sizes["p"]
-        plan.holds([2 * p + 1] * p, "2p+1", "chunks", _why(plan))
+        plan.holds([2 * p + 1] * p, "2p+1", "forwards (of both chunks)", _why(plan))
 
 
 @check("forwards of one chunk next to backwards of the other", points=2, code="O")

@@ -108,4 +108,4 @@ def check_memory(run: Run) -> None:
             for rank in range(p)
         ]
         formula = "min(m, p-rank)" if v == 1 else "(v-1)p + 2(p-rank) - 1"
-        plan.holds(limits, formula, "chunks", _why(plan))
+        plan.holds(limits, formula, "forwards (of all chunks)", _why(plan))

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 from typing import Any
 
 import torch
+from torch.multiprocessing.reductions import StorageWeakRef
 from torch.nn.functional import linear
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
 from course_lib.grade.suite import Exercise, Run, check, diagnosis
@@ -21,8 +24,8 @@ EXERCISE = Exercise(
         "`forward` computes y, and keeps x, weight, bias and the queue in `ctx`. `backward` gets "
         "dy. Which of the two products must be computed there, and which one can wait?",
         "Write an inner function without arguments that computes the weight's gradient from dy and "
-        "x, and adds it; append it to the queue *without calling it*. Then return dy @ weight and "
-        "None for the other three inputs.",
+        "x under `torch.no_grad()`, and adds it; append it to the queue *without calling it*. Then "
+        "return dy @ weight and None for the other three inputs.",
         "For more dims: `rows = dy.reshape(-1, dy.shape[-1])`, then "
         "`rows.t() @ x.reshape(-1, x.shape[-1])` and `rows.sum(0)`. `ctx.needs_input_grad[0]` says "
         "whether dx is wanted.",
@@ -34,6 +37,26 @@ NAMES = ("the first layer's weight", "the first layer's bias", "the second layer
 
 
 # --- what runs on the rank -----------------------------------------------------------------------
+class Sums(TorchDispatchMode):
+    """Counts the sums that are computed inside."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Runs an operation."""
+        self.count += func.overloadpacket is torch.ops.aten.sum
+        return func(*args, **(kwargs or {}))
+
+
+def turned(tensor: torch.Tensor) -> torch.Tensor:
+    """A copy whose first dim is the last one in memory: not contiguous, if there are two."""
+    return tensor.transpose(0, -1).clone(memory_format=torch.contiguous_format).transpose(0, -1)
+
+
 def drive(
     learner: Any, group: Any, weights: Tensors, xs: Tensors, dys: Tensors, first: bool
 ) -> dict[str, Any]:
@@ -42,20 +65,23 @@ def drive(
     Returns:
         ys, dxs; `early`: what is there of the weights' gradients before the queue is called;
         `late`: after it; how many functions there were; the multiplications of all backwards
-        and of the queue.
+        and of the queue; the sums of all backwards; how many inputs and gradients of outputs are
+        held when all is over, and whether `late` has graphs.
     """
     leaves = [torch.nn.Parameter(weight) for weight in weights]
     later: list[Any] = []
     ys, dxs = [], []
-    flops = 0
+    flops, sums = 0, Sums()
+    given = []
     for x, dy in zip(xs, dys, strict=True):
-        x = x.clone().requires_grad_(not first)
+        x, dy = turned(x).requires_grad_(not first), turned(dy)
+        given += [StorageWeakRef(tensor.untyped_storage()) for tensor in (x, dy)]
         hidden = torch.tanh(learner.split_linear(x, leaves[0], leaves[1], later))
         y = learner.split_linear(hidden, leaves[2], None, later)
         ys.append(y.detach())
         if not hidden.requires_grad:
             return {"ys": ys, "lost": True}
-        with FlopCounterMode(display=False) as counter:
+        with FlopCounterMode(display=False) as counter, sums:
             y.backward(dy)
         flops += counter.get_total_flops()
         dxs.append(x.grad)
@@ -65,8 +91,15 @@ def drive(
         for call in reversed(later if callable_ else []):
             call()
     late = [leaf.grad for leaf in leaves]
+    later.clear()
+    del x, dy, hidden, y
+    call = None
+    gc.collect()
+    held = sum(not storage.expired() for storage in given)
     return {"ys": ys, "lost": False, "dxs": dxs, "early": early, "late": late, "count": count,
-            "callable": callable_, "flops": [flops, counter.get_total_flops()]}  # fmt: skip
+            "callable": callable_, "flops": [flops, counter.get_total_flops()],
+            "sums": sums.count, "held": held,
+            "graphs": any(grad is not None and grad.requires_grad for grad in late)}  # fmt: skip
 
 
 # --- what it must bring back ---------------------------------------------------------------------
@@ -86,10 +119,10 @@ def reference(
 
 
 def _inputs(run: Run, first: bool = False) -> dict[str, Any]:
-    """Two micro-batches of unequal size, one of them of three dims."""
+    """Three micro-batches of unequal size: of three dims, two and one."""
     wide, hidden, out = run.number(3, 6), run.number(7, 9), run.number(4, 6)
     weights = [run.random((hidden, wide)), run.random(hidden), run.random((out, hidden))]
-    shapes = [(2, 3), (4,)]
+    shapes: list[tuple[int, ...]] = [(2, 3), (4,), ()]
     xs = [run.random((*shape, wide)) for shape in shapes]
     dys = [run.random((*shape, out)) for shape in shapes]
     return {"weights": weights, "xs": xs, "dys": dys, "first": first}
@@ -115,17 +148,27 @@ def _check_weights(run: Run, given: dict[str, Any], output: dict[str, Any]) -> N
     run.true(output["callable"], "what is in the queue cannot be called", cause=cause)
     for place, name in enumerate(NAMES):
         each = [grad[place] for grad in grads]
-        likely = {"a micro-batch has replaced what the other had added": each[0],
-                  "one micro-batch is in it twice, or the last one replaced the others": each[1],
-                  "it is there twice: autograd and the queue both add it": 2 * (each[0] + each[1]),
+        total = torch.stack(each).sum(0)
+        likely = {"a micro-batch has replaced what the others had added": each[0],
+                  "one micro-batch is in it again and again, or the last one replaced the others":
+                      each[-1],
+                  "it is there twice: autograd and the queue both add it": 2 * total,
                   }  # fmt: skip
-        what = f"the gradient of {name}"
-        run.close(output["late"][place], each[0] + each[1], what, likely=likely, terms=12)
+        run.close(output["late"][place], total, f"the gradient of {name}", likely=likely, terms=12)
+    run.true(
+        not output["graphs"],
+        "the weights' gradients have graphs of their own, which hold x",
+        cause="compute them under `torch.no_grad()`",
+    )
+    run.equal(output["held"], 0, "the number of inputs and gradients held at the end", likely={
+        "let go of x and dy when W has run: keep them in its function and in `ctx` alone":
+            output["held"],
+    })  # fmt: skip
 
 
 @check("y and the gradient of x are those of an ordinary linear layer", points=2, code="E")
 def check_input(run: Run) -> None:
-    """E: two layers, two micro-batches, three dims."""
+    """E: two layers; micro-batches of three dims, two and one."""
     given = _inputs(run)
     output = _answer(run, given)
     ys, dxs, _ = reference(given["weights"], given["xs"], given["dys"])
@@ -157,10 +200,13 @@ def check_order(run: Run) -> None:
     half = 2 * rows * sum(sizes)  # of dx, and of dW as well: both multiply every weight with a row
     cause = "the product for the weights is computed there too; only adding it is delayed"
     run.at_most(output["flops"][0], half, "operations of the products in backward", cause=cause)
+    cause = "the sum for the bias is computed there too; only adding it is delayed"
+    run.equal(output["sums"], 0, "the number of sums in backward", likely={cause: output["sums"]})
+    least = half - 2 * sum(sizes)  # the row alone need not be a product of matrices
     run.true(
-        output["flops"][1] >= half,
+        output["flops"][1] >= least,
         "the queue computes no products for the weights",
-        expected=f"{half} operations",
+        expected=f"{least} operations",
         measured=f"{output['flops'][1]}",
     )
 

@@ -124,6 +124,7 @@ def _cases(run: Run) -> dict[str, tuple[torch.Tensor, Block]]:
     cases = {
         "1×128": (x, RUN), "1×128, bf16": (x.bfloat16(), RUN), "1×128, zeros": (zeros, RUN),
         "128×128": (w, SQUARE), "128×128, small": (small, SQUARE),
+        "128×1": (x.t().contiguous(), (128, 1)), "3×5": (small, (3, 5)),
         "MX": (mx, MX), "MX, bf16": (small.bfloat16(), MX), "MX, zeros": (zeros, MX),
     }  # fmt: skip
     return {name: (clear(x, block), block) for name, (x, block) in cases.items()}
@@ -212,11 +213,11 @@ def check_runs(run: Run) -> None:
     _compare(run, ["1×128", "1×128, bf16"])
 
 
-@check("128×128: a scale for each square", points=3, code="P")
-@diagnosis("the largest magnitude of each square, divided by 448")
+@check("128×128 and other blocks: a scale for each", points=3, code="P")
+@diagnosis("the largest magnitude of each block, divided by 448")
 def check_squares(run: Run) -> None:
-    """P: scale and data; squares that are cut off, and one that is all there is."""
-    _compare(run, ["128×128", "128×128, small"])
+    """P: scale and data; blocks that are cut off, one that is all there is, other sizes."""
+    _compare(run, ["128×128", "128×128, small", "128×1", "3×5"])
 
 
 @check("MX: a power of two for each 32 in a row", points=4, code="P")

@@ -42,15 +42,17 @@ def drive(learner: Any, group: Any, batches: list[list[list[torch.Tensor]]]) -> 
     Every second rank uses the tensors in the opposite order.
     """
     scaling = learner.DelayedScaling(NAMES, LENGTH, group)
-    found: dict[str, Any] = {"scales": [], "data": [], "sent": [], "kept": True}
+    found: dict[str, Any] = {"told": [], "scales": [], "data": [], "sent": [], "kept": True}
     for tensors in batches:
         given = [[x.clone() for x in calls] for calls in tensors]
         since = len(group.ledger.events)
+        told: list[list[float]] = [[] for _ in NAMES]
         scales: list[list[Any]] = [[] for _ in NAMES]
         data: list[list[Any]] = [[] for _ in NAMES]
         for call in range(max(map(len, given))):
             for tensor in range(len(NAMES))[:: -1 if group.index % 2 else 1]:
                 if call < len(given[tensor]):
+                    told[tensor].append(float(scaling.scale(NAMES[tensor])))
                     pair = scaling.quantize(NAMES[tensor], given[tensor][call])
                     small, scale = learner_pair(pair)
                     scales[tensor].append(scale)
@@ -62,6 +64,7 @@ def drive(learner: Any, group: Any, batches: list[list[list[torch.Tensor]]]) -> 
             for a, b in zip(old, new, strict=True)
         ]
         found["kept"] &= all(torch.equal(a.nan_to_num(), b.nan_to_num()) for a, b in pairs)
+        found["told"].append(told)
         found["scales"].append(scales)
         found["data"].append(data)
         found["sent"].append([event.payload for event in group.ledger.events[since:]])
@@ -101,7 +104,8 @@ def scales(peaks: Peaks, rank: int, how: str = "") -> list[list[float]]:
             own = peaks[rank][step][tensor] if how == "now" else []
             top = max(past[-length:] + own, default=0.0)
             now.append((LARGEST / top if how == "inverted" else top / LARGEST) if top else 1.0)
-            if (len(finite) == len(seen) or how == "lost") and (amax or how != "skipped"):
+            left_out = (how == "skipped" and not amax) or (how == "unused" and not seen)
+            if (len(finite) == len(seen) or how == "lost") and not left_out:
                 past.append(amax)
         found.append(now)
     return found
@@ -118,11 +122,15 @@ CAUSES = {
     "only the last call in a step counts: micro-batches are one step": "call",
     "a step with infinity or NaN on one rank changed the history": "lost",
     "a step whose amax is 0 was left out: it counts like any other": "skipped",
+    "a step in which no rank used the tensor was left out: its amax is 0, and counts": "unused",
 }
 
 
 def make(run: Run, world: int, rough: bool = False) -> tuple[Peaks, Any, Any]:
-    """Peaks with a batch for each; rough: infinity, NaN, empty tensors, ranks without a tensor."""
+    """Peaks with a batch for each.
+
+    Rough: infinity, NaN, empty tensors, and one rank, or all, without a tensor.
+    """
     peaks: Peaks = []
     common = run.integers(-6, 4, (STEPS, len(NAMES), 1))  # so that one step's largest is not all's
     for _ in range(world):
@@ -139,6 +147,9 @@ def make(run: Run, world: int, rough: bool = False) -> tuple[Peaks, Any, Any]:
             peaks[rank][step][tensor][call] = value
         peaks[world - 1][5] = [[], [0.0], []]
         peaks[0][7][2] = []
+        for rows in peaks:
+            for row in rows[7:10]:
+                row[0] = []  # used by nobody for as long as the history
     batches = [
         [
             [[_batch(run, peak, tensor) for peak in calls] for tensor, calls in enumerate(row)]
@@ -163,8 +174,9 @@ def compare_scales(run: Run, peaks: Peaks, result: Any) -> None:
     for rank, output in enumerate(run.each(result.outputs)):
         right = scales(peaks, rank)
         for step, tensors in enumerate(output["scales"]):
-            for name, wanted, found in zip(NAMES, right[step], tensors, strict=True):
-                for value in found:
+            every = zip(NAMES, right[step], tensors, output["told"][step], strict=True)
+            for name, wanted, found, told in every:
+                for value, before in zip(found, told, strict=True):
                     if not math.isclose(value, wanted, rel_tol=1e-6):
                         run.fail(
                             f"the scale of {name!r} in step {step}",
@@ -172,6 +184,13 @@ def compare_scales(run: Run, peaks: Peaks, result: Any) -> None:
                             measured=f"{value:.6g}",
                             cause=cause(peaks, rank, output["scales"]),
                         )
+                    run.true(
+                        math.isclose(before, value, rel_tol=1e-6),
+                        f"`scale({name!r})` and what `quantize` returns in step {step} differ",
+                        expected=f"{value:.6g}",
+                        measured=f"{before:.6g}",
+                        cause="both are the number that the tensor is divided by",
+                    )
 
 
 def cause(peaks: Peaks, rank: int, found: list[list[list[float]]]) -> str:

@@ -30,20 +30,21 @@ EXERCISE = Exercise(
 E4M3, E5M2 = torch.float8_e4m3fn, torch.float8_e5m2
 WORLDS = (1, 3, 4)
 HALF, ZEROS = "a weight with a part of zeros", "a weight of zeros"
-FULL = ["a matrix", "a flat weight in bf16"]  # weights without a part of zeros
+FULL = ["a matrix", "a flat weight in bf16", "matrices of experts"]  # without a part of zeros
 Shards = dict[str, torch.Tensor]
 
 
 # --- what runs on the ranks ----------------------------------------------------------------------
 def drive(learner: Any, group: Any, shards: Shards) -> dict[str, dict[str, Any]]:
-    """Gathers each weight; matrices are given as transposes, so they are not contiguous."""
+    """Gathers each weight; first and last dim are exchanged, so most are not contiguous."""
     found = {}
     for name, shard in shards.items():
-        parameter = nn.Parameter(shard.clone().t())
+        given = shard.transpose(0, -1)
+        parameter = nn.Parameter(given.clone())
         pair = learner.fp8_all_gather(parameter, group)
         good = isinstance(pair, (tuple, list)) and len(pair) == 2
         data, scale = pair if good else (pair, None)
-        found[name] = {"data": data, "scale": scale, "kept": torch.equal(parameter, shard.t()),
+        found[name] = {"data": data, "scale": scale, "kept": torch.equal(parameter, given),
                        "watched": getattr(scale, "requires_grad", False)}  # fmt: skip
     return found
 
@@ -81,6 +82,7 @@ def _weights(run: Run, world: int) -> dict[str, list[torch.Tensor]]:
     return {
         FULL[0]: parts((columns, rows), 0.02, torch.float32),
         FULL[1]: parts((flat,), 5e4, torch.bfloat16),
+        FULL[2]: parts((columns, 3, rows), 0.02, torch.float32),
         HALF: clear(half),
         ZEROS: [torch.zeros(flat)] * world,
     }
@@ -92,7 +94,7 @@ def _found(run: Run, world: int) -> tuple[dict[str, list[torch.Tensor]], Any]:
     inputs = [
         {"shards": {name: parts[rank] for name, parts in weights.items()}} for rank in range(world)
     ]
-    seen = {name: [part.t() for part in parts] for name, parts in weights.items()}
+    seen = {name: [part.transpose(0, -1) for part in parts] for name, parts in weights.items()}
     return seen, run(drive, inputs, world=world)
 
 
@@ -158,7 +160,7 @@ def _compare(run: Run, names: list[str]) -> None:
 @check("the 8-bit whole and its scale, on 1, 3 and 4 ranks", points=5, code="E")
 @diagnosis("the scale is the largest magnitude on any rank divided by 448; all ranks use it")
 def check_whole(run: Run) -> None:
-    """E: bit for bit; a matrix, a flat piece in bf16; parameters that are not contiguous."""
+    """E: bit for bit; one dim in bf16, two, three; parameters that are not contiguous."""
     _compare(run, FULL)
 
 

@@ -44,6 +44,7 @@ def drive(
     parameters = [nn.Parameter(w.clone()) for w in start]
     places = [p.data_ptr() for p in parameters]
     optimizer, found = learner.MasterWeightAdam((p for p in parameters), **options), []
+    own = _places(optimizer)
     for row in rows:
         for parameter, gradient in zip(parameters, row, strict=True):
             parameter.grad = None if gradient is None else gradient.clone()
@@ -55,9 +56,14 @@ def drive(
                 "kept": _bytes(vars(optimizer), set(places)),
                 "freed": all(p.grad is None for p in parameters),
                 "stayed": [p.data_ptr() for p in parameters] == places,
+                "own stayed": _places(optimizer) == own,
             }
         )
     return found
+
+
+def _places(optimizer: Any) -> list[int]:
+    return [t.data_ptr() for name in LISTS for t in getattr(optimizer, name)]
 
 
 def _bytes(value: Any, seen: set[int]) -> int:
@@ -135,6 +141,11 @@ def check_masters(run: Run) -> None:
         "the master was rounded: round only the weight": "weights",
         "the master was set back to the weight: it must keep what rounding removes": "again",
     }
+    run.true(
+        all(update["own stayed"] for update in found),
+        "a tensor of `masters`, `means` or `squares` was replaced",
+        cause="others may hold these tensors, such as a checkpoint: update them in place",
+    )
     wanted = updated(start, rows, OPTIONS)
     for name in ("squares", "means", "masters"):
         run.close(

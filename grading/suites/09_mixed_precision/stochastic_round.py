@@ -40,6 +40,10 @@ FORMATS = {
 }
 DRAWS = 1000  # evenly spread values of the noise, for each number
 COUNT = 60  # numbers of a kind in a format
+ROUNDED_UP = (
+    "with noise next to 1, the sum of the count and the noise is rounded up in float32: add them "
+    "in float64"
+)
 
 
 # --- what runs on the rank -----------------------------------------------------------------------
@@ -103,22 +107,24 @@ def _seeded(run: Run) -> torch.Generator:
 
 
 def _found(run: Run) -> dict[tuple[str, str], tuple[torch.Tensor, torch.Tensor, Format]]:
-    """By format and kind: the numbers [n], what became of them [draws, n], and the format.
+    """By format and kind: the numbers [n], what became of them [draws + 1, n], and the format.
 
-    Each number meets every value of a fine comb of noise once, in an order of its own.
+    Each number meets every value of a fine comb of noise once, in an order of its own; and last
+    the largest noise there is.
     """
     comb = ((torch.arange(DRAWS) + 0.5) / DRAWS)[:, None].float()
+    most = torch.nextafter(torch.ones(1, COUNT), torch.zeros(1, COUNT))
     keys, cases = [], []
     for name, form in FORMATS.items():
         for kind, x in _numbers(run, form).items():
             shift = torch.arange(len(x)) * 7
-            noise = comb[(torch.arange(DRAWS)[:, None] + shift) % DRAWS, 0]
+            noise = torch.cat([comb[(torch.arange(DRAWS)[:, None] + shift) % DRAWS, 0], most])
             keys.append((name, kind, x, form))
-            cases.append((x.expand(DRAWS, -1).contiguous(), noise, form._asdict()))
+            cases.append((x.expand(DRAWS + 1, -1).contiguous(), noise, form._asdict()))
     outputs = run(drive, {"cases": cases}).outputs[0]
     found = {}
     for (name, kind, x, form), got in zip(keys, outputs, strict=True):
-        rounded = _formed(run, got["rounded"], (DRAWS, len(x)), f"{kind} numbers in {name}")
+        rounded = _formed(run, got["rounded"], (DRAWS + 1, len(x)), f"{kind} numbers in {name}")
         run.true(got["kept"], "x or noise was changed", cause="return a new tensor")
         found[name, kind] = (x, rounded, form)
     return found
@@ -158,6 +164,7 @@ def _right_mean(run: Run, kind: str) -> None:
     """The mean over the comb is the number, within two of its teeth."""
     for name in FORMATS:
         x, rounded, form = _found(run)[name, kind]
+        rounded = rounded[:DRAWS]
         low, high = neighbours(x, form)
         spacing = (high - low).clamp(min=1e-300)
         up = (rounded.double().mean(0) - low) / spacing
@@ -239,7 +246,7 @@ def check_exact(run: Run) -> None:
                 f"{name}: {x[at]:.6g}, which the format has, is moved",
                 expected=f"{x[at]:.6g}",
                 measured=f"{rounded[draw, at]:.6g}",
-                cause="p is 0 there: no noise below 1 may move it",
+                cause=ROUNDED_UP if draw == DRAWS else "p is 0 there: no noise below 1 may move it",
             )
 
 
@@ -257,6 +264,7 @@ def check_overflow(run: Run) -> None:
                 f"{name}: {x[at]:.6g} is beyond the largest number",
                 expected=f"{right[at]:.6g}",
                 measured=f"{rounded[draw, at]:.6g}",
+                cause=ROUNDED_UP if draw == DRAWS else "",
             )
 
 
