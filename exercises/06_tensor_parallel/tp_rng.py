@@ -31,8 +31,8 @@ Rules
 
 `torch.get_rng_state()` is the default generator's state, a tensor, and `torch.set_rng_state(state)`
 restores it. `torch.Generator().manual_seed(n).get_state()` is the state of a stream with seed n,
-and does not touch the default generator. (A GPU has its own generator, with the same two functions
-in `torch.cuda`. Here everything runs on the CPU.)
+modulo 2^32, and does not touch the default generator. (A GPU has its own generator, with the same
+two functions in `torch.cuda`. Here everything runs on the CPU.)
 
 Your answer may use `comm` of `course_lib`.
 """
@@ -49,7 +49,7 @@ class RegionRng:
     """The two streams of random numbers of one rank.
 
     Args:
-        seed: the same on all ranks of the group, from 0 to below 2^32.
+        seed: the same on all ranks of the group, from 0 to below 2^20.
         group: the ranks among which tensors are sharded.
     """
 
