@@ -82,7 +82,7 @@ WRONG = [
 '''),
     Wrong("squares_for_runs", ["the scale (1×128) has the wrong dtype or shape"], '''
      """
-+    block = (128, 128)
++    block = (128, 128) if block == (1, 128) else block
      # BEGIN SOLUTION: quantize
 '''),
     Wrong("transposed_blocks", ["the scale", "has the wrong dtype or shape"], '''

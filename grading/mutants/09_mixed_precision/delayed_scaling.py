@@ -138,7 +138,7 @@ WRONG = [
 -        return (x.float() / scale).clamp(-LARGEST, LARGEST).to(torch.float8_e4m3fn), scale
 +        return (x.float() * scale).clamp(-LARGEST, LARGEST).to(torch.float8_e4m3fn), scale
 '''),
-    Wrong("nan_lost", ["changed the history"], '''
+    Wrong("nan_lost", ["NaN must not get lost"], '''
 -        finite = amax < float("inf")  # false for NaN
 -        self.seen[name] = max(self.seen[name], amax if finite else float("inf"))
 +        self.seen[name] = max(self.seen[name], amax)

@@ -202,7 +202,7 @@ class MasterWeightAdam:
                 p.data.copy_(self.masters[i])
                 p.grad = None
 '''),
-    Right("variant_step_size", "the corrections in the step size, new tensors in the lists", '''
+    Right("variant_step_size", "the corrections in the step size, new tensors copied into the lists' own", '''
 from collections.abc import Iterable
 
 import torch
@@ -244,13 +244,13 @@ class MasterWeightAdam:
                 continue
             gradient, (beta1, beta2) = p.grad.float(), self.betas
             self.steps[place] += 1
-            self.means[place] = mean = torch.lerp(gradient, mean, beta1)
-            self.squares[place] = square = torch.lerp(gradient * gradient, square, beta2)
+            mean.copy_(torch.lerp(gradient, mean, beta1))
+            square.copy_(torch.lerp(gradient * gradient, square, beta2))
             rate = self.lr / (1 - beta1 ** self.steps[place])
             root = (square / (1 - beta2 ** self.steps[place])).sqrt() + self.eps
             kept = master * (1 - self.lr * self.weight_decay)
-            self.masters[place] = kept - rate * mean / root
-            p.copy_(self.masters[place])
+            master.copy_(kept - rate * mean / root)
+            p.copy_(master)
             p.grad = None
 '''),
 ]
