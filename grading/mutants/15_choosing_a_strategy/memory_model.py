@@ -230,4 +230,58 @@ def fullest(config: ModelConfig, layout: Layout) -> int:
         most = max(most, sum(memory_model(config, layout, stage).values()))
     return most
 '''),
+    Right("variant_from_the_last_class", "a part and a rest; ZeRO's stages from the last class on", '''
+from course_lib.layout import Layout
+from course_lib.model import ModelConfig
+
+
+def memory_model(config: ModelConfig, layout: Layout, stage: int) -> dict[str, int]:
+    """Returns the bytes that a rank of this stage holds at its peak.
+
+    Args:
+        config: the model; its sequences are all `config.sequence` tokens long.
+        layout: how it is divided; `ep`, `cp` and `chunks` are 1.
+        stage: the rank's place on pp, from 0.
+
+    Returns:
+        Bytes, as ints: `parameters`, `gradients`, `optimizer`, the blocks' `activations`, and
+        `head`, the activations of the head.
+    """
+    c, tp, item = config, layout.tp, 2 if layout.precision == "bf16" else 4
+    first, last, own = stage == 0, stage == layout.pp - 1, c.layers // layout.pp
+    keys, networks = c.kv_heads * c.head_width, 3 if c.gated else 2
+    wide = 2 * (c.hidden + keys) + networks * c.ffn
+    ends = first + last - (c.tied and first and last)
+    count = own * (c.hidden * wide // tp + 2 * c.hidden) + last * c.hidden
+    count += ends * c.vocabulary * c.hidden // tp
+    piece, rest = divmod(count, layout.dp)
+    piece += rest > 0
+    each = (2, 4, 12) if item == 2 and layout.zero < 3 else (4, 4, 8)
+    held = [count, count, count]
+    for level in range(layout.zero):
+        held[2 - level] = piece
+
+    tokens = layout.micro_batch_size * c.sequence
+    outside = (tokens // tp if layout.sequence else tokens) * c.hidden
+    scores = (2 * item + 1) * tokens * c.heads * c.sequence // tp
+    block = (4 * item + 2) * outside + item * tokens * wide // tp + scores
+    kept = {"none": block, "selective": block - scores, "full": item * outside}[layout.recompute]
+    return {
+        "parameters": held[0] * each[0],
+        "gradients": held[1] * each[1],
+        "optimizer": held[2] * each[2],
+        "activations": own * kept * min(layout.micro_batches, layout.pp - stage),
+        "head": last * (2 * item * outside + 4 * tokens * c.vocabulary // tp),
+    }
+
+
+def fullest(config: ModelConfig, layout: Layout) -> int:
+    """Returns the bytes of the rank that holds most, which decide whether the layout fits.
+
+    Args:
+        config: as in `memory_model`.
+        layout: as in `memory_model`.
+    """
+    return max(sum(memory_model(config, layout, i).values()) for i in range(layout.pp))
+'''),
 ]
