@@ -87,6 +87,8 @@ WRONG = [
 -        return torch.zeros(())
 -    norms = [torch.linalg.vector_norm(gradient, norm_type) for gradient in gradients]
 +    norms = [torch.linalg.vector_norm(gradient, norm_type) for gradient in (p.grad for p in parameters if p.grad is not None)]
++    if not norms:
++        return torch.zeros(())
 @@
 -    for gradient in gradients:
 -        gradient.mul_(factor)
