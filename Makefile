@@ -9,7 +9,7 @@ PLAYWRIGHT := playwright==1.65.2  # drives the system's browser; downloads none
 PYTEST := $(BIN)/python -m pytest
 JOBS ?= 3  # tests side by side: more than cores, since much of a test is waiting
 BESIDE = -n $(JOBS) --dist loadfile
-NBVAL := --nbval --nbval-cell-timeout=300 --nbval-sanitize-with tests/nbval_sanitize.cfg
+NBVAL := --nbval --nbval-cell-timeout=300
 
 .PHONY: lab test test-all lint unit nbval cpu-default cpu-avx2 cpu-avx512 portable newest-torch \
 	notebooks browser site bench gpu grade clean
