@@ -114,10 +114,10 @@ WRONG = [
 '''),
     Wrong("sum_in_float64", ["bytes of an element on the wire, where all tensors are bf16"], '''
 -        total = part.clone()
-+        total = part.double()
-@@
--        return total
-+        return total.to(part.dtype)
+-        all_reduce(total, group)
++        total = part.to(torch.float64, copy=True)
++        all_reduce(total, group)
++        total = total.to(part.dtype)
 '''),
 ]
 
