@@ -39,5 +39,5 @@ COPY --chown=learner . .
 RUN make .venv/ready
 
 EXPOSE 8888
-CMD ["jupyter", "lab", "--ip=0.0.0.0", "--no-browser", \
+CMD ["jupyter", "lab", "--ip=0.0.0.0", "--no-browser", "--ServerApp.root_dir=/course", \
      "notebooks/00_ranks_and_the_ledger.ipynb"]

@@ -4,6 +4,8 @@ BIN := .venv/bin
 # The library is started a thousand times here; who wants no bytecode would pay for each.
 unexport PYTHONDONTWRITEBYTECODE
 AS_ROOT := $(shell [ "$$(id -u)" = 0 ] && echo --allow-root)
+# Else JupyterLab shows no more than the notebook's folder, and links to exercises lead nowhere.
+FROM_HERE := --ServerApp.root_dir="$(CURDIR)"
 NOTEBOOKS := $(sort $(wildcard notebooks/*.ipynb))
 PLAYWRIGHT := playwright==1.65.2  # drives the system's browser; downloads none
 PYTEST := $(BIN)/python -m pytest
@@ -15,7 +17,7 @@ NBVAL := --nbval --nbval-cell-timeout=300
 	notebooks browser site bench gpu grade clean
 
 lab: .venv/ready  ## open the course in JupyterLab
-	$(BIN)/jupyter lab $(AS_ROOT) notebooks/00_ranks_and_the_ledger.ipynb
+	$(BIN)/jupyter lab $(AS_ROOT) $(FROM_HERE) notebooks/00_ranks_and_the_ledger.ipynb
 
 test: lint unit nbval  ## what a newcomer and CI run
 

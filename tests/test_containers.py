@@ -48,7 +48,10 @@ def test_what_it_copies_and_makes_is_there() -> None:
         assert all((ROOT / name).exists() for name in names), copied
     assert re.search(r"^\.venv/ready:", (ROOT / "Makefile").read_text(), re.M)
     (command,) = instructions("CMD")
-    assert (ROOT / json.loads(command)[-1]).exists()
+    *words, notebook = json.loads(command)
+    assert (ROOT / notebook).exists()
+    (folder,) = instructions("WORKDIR")  # else links that lead out of notebooks/ are dead
+    assert f"--ServerApp.root_dir={folder}" in words
 
 
 def test_nobody_is_root_and_nothing_is_secret() -> None:

@@ -1,0 +1,51 @@
+"""JupyterLab as `make lab` starts it: what lessons link to can be opened there."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import subprocess
+import time
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+PATIENCE = 120.0  # seconds; it takes four where nothing else runs
+
+
+def served(runtime: Path) -> dict[str, Any]:
+    """What the server has written down of itself."""
+    until = time.monotonic() + PATIENCE
+    while time.monotonic() < until:
+        for path in runtime.glob("jpserver-*.json"):
+            if text := path.read_text():
+                return dict(json.loads(text))
+        time.sleep(0.1)
+    raise AssertionError("JupyterLab did not start")
+
+
+def test_make_lab_serves_the_files_that_lessons_link_to(tmp_path: Path) -> None:
+    shown = subprocess.run(["make", "-n", "lab"], cwd=ROOT, capture_output=True, text=True).stdout
+    command = shlex.split(shown.splitlines()[-1])
+    notebook = command[-1]
+    assert (ROOT / notebook).is_file()
+    env = os.environ | {"JUPYTER_RUNTIME_DIR": str(tmp_path), "JUPYTER_CONFIG_DIR": str(tmp_path)}
+    with (tmp_path / "log").open("w") as log:
+        server = subprocess.Popen(
+            [*command, "--no-browser", "--port=0"], cwd=ROOT, env=env, stdout=log, stderr=log
+        )
+    try:
+        found = served(tmp_path)
+        assert Path(found["root_dir"]) == ROOT
+        (page,) = tmp_path.glob("jpserver-file-to-run-*-open.html")
+        assert f"/lab/tree/{notebook}?" in page.read_text()
+        links = re.findall(r"\]\(\.\./([\w/.]+)", (ROOT / notebook).read_text())
+        address = f"{found['url']}api/contents/{links[0]}?content=0&token={found['token']}"
+        with urllib.request.urlopen(address, timeout=PATIENCE) as answer:
+            assert json.load(answer)["path"] == links[0]
+    finally:
+        server.terminate()
+        server.wait(30)
