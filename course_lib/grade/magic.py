@@ -60,14 +60,14 @@ class GradeMagics(Magics):
     @line_magic("grade")
     def grade(self, line: str) -> None:
         """%grade NAME: grades the exercise's file."""
-        entry = _entry(line)
+        entry = _entry("%grade", line)
         if entry is not None:
             self._grade(entry)
 
     @cell_magic("grade")
     def grade_cell(self, line: str, cell: str) -> None:
         """%%grade NAME: saves the cell as the exercise's file, whole, and grades it."""
-        entry = _entry(line)
+        entry = _entry("%%grade", line)
         if entry is None:
             return
         try:
@@ -82,7 +82,7 @@ class GradeMagics(Magics):
     @line_magic("hint")
     def hint(self, line: str) -> None:
         """%hint NAME: one more hint."""
-        entry = _entry(line)
+        entry = _entry("%hint", line)
         if entry is not None:
             print(hint_text(entry))
 
@@ -115,10 +115,10 @@ def progress_table() -> Shown:
     return Shown(progress.as_text(known, record), progress.as_html(known, record))
 
 
-def _entry(line: str) -> Entry | None:
+def _entry(magic: str, line: str) -> Entry | None:
     """The exercise named in a magic's line; None, with a sentence printed, if there is none."""
     if not line.strip():
-        print("Which exercise? As in: %grade ring_all_reduce")
+        print(f"Which exercise? As in: {magic} ring_all_reduce")
         return None
     try:
         return find(line.strip())

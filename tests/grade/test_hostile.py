@@ -43,6 +43,7 @@ HOSTILE: dict[str, tuple[str, str, tuple[str, ...]]] = {
         ("rank 1: ValueError: boom", "line 5: raise ValueError('boom')"),
     ),
     "exception everywhere": (answer("tensor.nothing"), "failed", ("every rank: AttributeError",)),
+    "input": (answer("return input()"), "failed", ("EOFError", "nobody answers `input`")),
     "sys.exit": (answer("sys.exit(3)", "import sys"), "failed", ("called sys.exit(3)",)),
     "os._exit": (
         answer("os._exit(0)", "import os"),

@@ -54,7 +54,8 @@ def test_a_cell_becomes_the_file(shell: InteractiveShell, double: Entry) -> None
 
 def test_wrong_names_and_hints(shell: InteractiveShell) -> None:
     assert "did you mean double?" in cell(shell, "%grade duble")
-    assert "Which exercise?" in cell(shell, "%grade")
+    assert "As in: %grade ring" in cell(shell, "%grade")
+    assert "As in: %hint ring" in cell(shell, "%hint")
     assert "hint 1 of 3: Add." in cell(shell, "%hint double")
 
 

@@ -198,6 +198,10 @@ def test_the_fence_knows_its_folders(tmp_path: Path) -> None:
     fence = Fence(*places)
     fence._hook("open", (str(tmp_path / "in" / "a"), "r", 0))
     fence._hook("open", (str(tmp_path / "mine" / "a"), "w", 1))
+    with pytest.raises(Refused, match="writing /a/b/c: "):
+        fence._hook("open", ("/a/b/c", "w", 1))
+    with pytest.raises(Refused, match="writing .../c/d/e: "):
+        fence._hook("open", ("/a/b/c/d/e", "w", 1))
     with pytest.raises(Refused, match="working folder"):
         fence._hook("open", (str(tmp_path / "other"), "w", 1))
     with pytest.raises(Refused):

@@ -109,6 +109,8 @@ def _of_rank(view: RankView) -> Fault:
             PAST,
             "ranks talk over the group that they are given: what bypasses comm is in no book",
         )
+    if message.startswith("EOFError: EOF when reading a line"):
+        cause = "nobody answers `input`: all that an answer needs is in its arguments"
     if kind == "not_written":
         message = message.partition(": ")[2]
     return Fault(kind, message, (view.index,), int(answer.get("line") or 0), rows, cause)

@@ -120,8 +120,9 @@ def _plain(path: str | bytes) -> str:
 
 
 def _short(path: Any) -> str:
-    """The last parts of a path: those that do not differ between machines."""
-    return "/".join(Path(os.fsdecode(path)).parts[-3:])
+    """The path, or the last parts of a long one: those that do not differ between machines."""
+    whole = Path(os.fsdecode(path))
+    return str(whole) if len(whole.parts) < 5 else "/".join(("...", *whole.parts[-3:]))
 
 
 class Seal:

@@ -46,6 +46,10 @@ class Form(NamedTuple):
 class Parser(argparse.ArgumentParser):
     """Refuses what it cannot read, and never exits."""
 
+    def form(self) -> str:
+        """How the line is written, in one line."""
+        return " ".join(self.format_usage().removeprefix("usage: ").split())
+
     def read(self, line: str) -> argparse.Namespace:
         """What the line asks for.
 
@@ -55,9 +59,8 @@ class Parser(argparse.ArgumentParser):
         try:
             return self.parse_args(shlex.split(line, comments=True))
         except ValueError as error:
-            usage = " ".join(self.format_usage().removeprefix("usage: ").split())
             asked = textwrap.shorten(f"{self.prog} {line}", LONGEST_LINE)
-            raise Refusal(asked, str(error), f"it is written {usage}") from None
+            raise Refusal(asked, str(error), f"it is written {self.form()}") from None
 
     def error(self, message: str) -> NoReturn:
         """Raises ValueError, where argparse would end the process."""
@@ -130,6 +133,8 @@ def cell_parser() -> Parser:
     parser.add_argument("--types", action="store_true")
     parser.add_argument("--fresh", action="store_true")
     parser.add_argument("--expect-failure", action="store_true")
+    forms = f"{parser.form()} or {simulated_parser().form()}"
+    parser.usage = forms.replace("%", "%%")  # argparse fills in what follows a single one
     return parser
 
 
