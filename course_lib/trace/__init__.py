@@ -12,7 +12,11 @@ from course_lib.trace.ledger import Ledger
 from course_lib.trace.listener import Listener
 from course_lib.trace.program_order import program_order
 from course_lib.trace.readers.chrome import open_traces, read_traces
-from course_lib.trace.readers.torch_flight import read_torch_flight
+from course_lib.trace.readers.torch_flight import (
+    open_torch_flight,
+    read_torch_flight,
+    without_log,
+)
 from course_lib.trace.refusal import Refusal
 from course_lib.trace.rounds import rounds
 from course_lib.trace.timeline import Timeline, spread
@@ -44,6 +48,7 @@ __all__ = [
     "flight_log",
     "formula_text",
     "may_differ",
+    "open_torch_flight",
     "open_traces",
     "program_order",
     "read_torch_flight",
@@ -51,4 +56,5 @@ __all__ = [
     "rounds",
     "spread",
     "wire_bytes",
+    "without_log",
 ]

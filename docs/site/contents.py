@@ -8,7 +8,9 @@ import re
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-READ = ("docs/install.md", "docs/using.md", "INSTRUCTORS.md")
+READ = (
+    "docs/install.md", "docs/using.md", "docs/clusters.md", "docs/debugging.md", "INSTRUCTORS.md",
+)  # fmt: skip
 BUILD = (
     "docs/architecture.md", "docs/wrappers.md", "docs/glossary.md", "docs/grading.md",
     "docs/decisions.md",

@@ -13,7 +13,8 @@ from __future__ import annotations
 import gzip
 import json
 import re
-from collections.abc import Mapping
+import zlib
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,41 +24,64 @@ from course_lib.trace.intervals import Interval, subtract, union
 from course_lib.trace.readers.profiler import read_profiler
 from course_lib.trace.refusal import Refusal
 
+GZIP = b"\x1f\x8b"  # how such a file begins
 STEP = re.compile(r"step \d+")  # `step 3` marks a training step; `step` alone is the optimizer's
 
 
-def open_traces(*paths: Path) -> Trace:
+def open_traces(*paths: str | Path) -> Trace:
     """The trace that files hold: one of ours, or one of torch.profiler's for each rank.
 
     Args:
-        paths: JSON files, packed with gzip if they end in `.gz`.
+        paths: JSON files; they may be packed with gzip.
 
     Raises:
-        Refusal: as in `read_traces`.
+        Refusal: a file is no JSON, or as in `read_traces`.
     """
-    documents = []
-    for path in paths:
-        data = path.read_bytes()
-        documents.append(json.loads(gzip.decompress(data) if path.suffix == ".gz" else data))
-    return read_traces(*documents)
+    return read_traces(*(_parsed(Path(path)) for path in paths))
 
 
-def read_traces(*documents: Mapping[str, Any]) -> Trace:
+def _parsed(path: Path) -> Any:
+    data = path.read_bytes()
+    try:
+        return json.loads(gzip.decompress(data) if data.startswith(GZIP) else data)
+    except (ValueError, EOFError, zlib.error) as error:
+        raise Refusal(
+            f"read the trace {path}",
+            f"{len(data):,} bytes that are no JSON: {error}",
+            "a process that is killed while it writes its trace leaves a part of it",
+        ) from None
+
+
+def read_traces(*documents: Mapping[str, Any] | Sequence[Any]) -> Trace:
     """The same from parsed JSON.
 
     Raises:
-        Refusal: a document is no Chrome trace, or several are of the same rank.
+        Refusal: a document is no Chrome trace, several are of the same rank, or none says anything.
     """
-    for document in documents:
-        if not isinstance(document.get("traceEvents"), list):
-            raise Refusal(
-                "read a Chrome trace",
-                f"JSON with the keys {', '.join(map(repr, document)) or 'none'}",
-                "a Chrome trace keeps its events in a list under 'traceEvents'",
-            )
-    if len(documents) == 1 and "schemaVersion" not in documents[0]:
-        return _read_ours(documents[0]["traceEvents"])
-    return read_profiler(documents)
+    read = [_with_a_list(document) for document in documents]
+    ours = len(read) == 1 and isinstance(documents[0], dict) and "schemaVersion" not in read[0]
+    trace = _read_ours(read[0]["traceEvents"]) if ours else read_profiler(read)
+    if not trace.stretches:
+        raise Refusal(
+            f"read {len(read)} traces",
+            "no step, no call and no work in them",
+            "a profiler with a schedule writes what its active steps did, if there were any",
+        )
+    return trace
+
+
+def _with_a_list(document: Any) -> Mapping[str, Any]:
+    """The document; the bare list of events, which the format allows as well, becomes one."""
+    if isinstance(document, list):
+        return {"traceEvents": document}
+    if isinstance(document, Mapping) and isinstance(document.get("traceEvents"), list):
+        return document
+    keys = document if isinstance(document, Mapping) else ()
+    raise Refusal(
+        "read a Chrome trace",
+        f"JSON with the keys {', '.join(map(repr, keys)) or 'none'}",
+        "a Chrome trace keeps its events in a list under 'traceEvents'",
+    )
 
 
 # --- our own -------------------------------------------------------------------------------------

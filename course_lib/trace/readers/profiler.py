@@ -16,6 +16,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import combinations
 from typing import Any
 
 from course_lib.trace.analysis.stretches import Stretch, Trace
@@ -49,7 +50,7 @@ def read_profiler(documents: Sequence[Mapping[str, Any]]) -> Trace:
             machine share one, those of several need theirs synchronised.
 
     Raises:
-        Refusal: several documents are of the same rank.
+        Refusal: several documents are of the same rank, or one is given twice.
     """
     ranks = [int(d.get("distributedInfo", {}).get("rank", n)) for n, d in enumerate(documents)]
     if len(set(ranks)) < len(ranks):
@@ -57,6 +58,12 @@ def read_profiler(documents: Sequence[Mapping[str, Any]]) -> Trace:
             f"join {len(ranks)} traces",
             f"ranks {ranks}",
             "one trace a rank: two of the same rank would be counted as one",
+        )
+    if any(one == other for one, other in combinations(documents, 2)):
+        raise Refusal(
+            f"join {len(ranks)} traces",
+            "two that are the same, bit for bit",
+            "one trace a rank: each rank writes a file of its own",
         )
     first = min((_base(document) for document in documents), default=0)
     stretches: list[Stretch] = []

@@ -4,7 +4,8 @@ Notebook: 14 Profiling and debugging (find_desync).
 Source: "Flight Recorder for Debugging Stuck Jobs" in PyTorch's documentation, version 2.x of the
 dump; set TORCH_FR_BUFFER_SIZE before the process group is made.
 Costs reading the dump; nothing of torch is needed.
-The production version is `torchfrtrace`, which also shows stacks.
+The production version is `torchfrtrace`, which also shows stacks. Both read pickles, which can run
+any code when they are opened; ours opens none that needs more than lists, texts and numbers.
 
 Collectives only: the recorder counts messages of both directions together.
 """
@@ -13,8 +14,11 @@ from __future__ import annotations
 
 import json
 import math
+import pickle
+import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from pathlib import Path
+from typing import Any, NoReturn
 
 from course_lib.trace.hangs.flight import Channel, FlightLog, Record
 from course_lib.trace.readers.profiler import plain_name
@@ -25,6 +29,55 @@ DTYPES = {
     "BFloat16": ("bfloat16", 2), "Long": ("int64", 8), "Int": ("int32", 4), "Short": ("int16", 2),
     "Char": ("int8", 1), "Byte": ("uint8", 1), "Bool": ("bool", 1),
 }  # fmt: skip
+
+
+def open_torch_flight(
+    *paths: str | Path, groups: Mapping[str, Sequence[int]] | None = None
+) -> list[FlightLog]:
+    """The flight logs that NCCL's watchdog has written to files, one a rank.
+
+    Args:
+        paths: pickled, as NCCL's watchdog writes them, or JSON. A rank is the number at the end of
+            its file's name: `flight_7`, `flight_7.json`.
+        groups: as in `read_torch_flight`.
+
+    Raises:
+        Refusal: a name ends in no number, a file is no dump, or as in `read_torch_flight`.
+    """
+    logs = []
+    for path in map(Path, paths):
+        number = re.search(r"(\d+)$", path.name.removesuffix(".json").removesuffix(".pkl"))
+        if number is None:
+            why = "a dump does not say whose it is: the rank is the number at the end of its name"
+            raise Refusal(f"read the dump {path}", f"the name {path.name}", why)
+        logs.append(read_torch_flight(_parsed(path), int(number[1]), groups))
+    return logs
+
+
+def _parsed(path: Path) -> Any:
+    """What a file holds: JSON, or a pickle of plain values."""
+    try:
+        with path.open("rb") as file:
+            return json.load(file) if file.peek(1)[:1] == b"{" else _Plain(file).load()
+    except (ValueError, EOFError, LookupError, TypeError, pickle.UnpicklingError) as error:
+        raise Refusal(
+            f"read the dump {path}",
+            f"{path.stat().st_size:,} bytes that are neither JSON nor a pickle: {error}",
+            "a process that is killed while it writes its dump leaves a part of it",
+        ) from None
+
+
+class _Plain(pickle.Unpickler):
+    """Opens lists, dicts, texts and numbers: a pickle of more could run code."""
+
+    def find_class(self, module: str, name: str) -> NoReturn:
+        raise pickle.UnpicklingError(f"it asks for {module}.{name}, which no dump needs")
+
+
+def without_log(logs: Sequence[FlightLog]) -> tuple[int, ...]:
+    """The ranks that made calls together with these, and whose logs are not here."""
+    named = {rank for log in logs for record in log.records for rank in record.group}
+    return tuple(sorted(named - {log.rank for log in logs}))
 
 
 def read_torch_flight(
@@ -39,12 +92,23 @@ def read_torch_flight(
             not, and its default group is called "0".
 
     Raises:
-        Refusal: the dump does not say who is in a group, and neither does `groups`.
+        Refusal: it is no dump, or does not say who is in a group, and neither does `groups`.
     """
+    if not isinstance(dump, Mapping) or not isinstance(dump.get("entries"), list):
+        keys = ", ".join(map(repr, dump)) if isinstance(dump, Mapping) else type(dump).__name__
+        why = "a dump keeps its calls in a list under 'entries'"
+        raise Refusal("read a flight recorder's dump", keys or "nothing in it", why)
     known = {name: _ranks(about["ranks"]) for name, about in dump.get("pg_config", {}).items()}
     known.update({name: tuple(ranks) for name, ranks in (groups or {}).items()})
-    calls = [entry for entry in dump["entries"] if not entry["is_p2p"]]
-    records = [_record(entry, rank, known) for entry in calls]
+    try:
+        calls = [entry for entry in dump["entries"] if not entry["is_p2p"]]
+        records = [_record(entry, rank, known) for entry in calls]
+    except KeyError as missing:
+        raise Refusal(
+            f"read the flight recorder's dump of rank {rank}, version {dump.get('version', '?')}",
+            f"a call without {missing}",
+            "versions 2.x of a dump have it",
+        ) from None
     made = {
         Channel(known[name]): int(status["last_enqueued_collective"])
         for name, status in dump.get("pg_status", {}).items()

@@ -12,7 +12,16 @@ import pytest
 import torch
 
 from course_lib.comm import Group, all_reduce, barrier, recv, ring_all_reduce, send
-from course_lib.trace import Ledger, Span, Timeline, Trace, explain, open_traces, read_traces
+from course_lib.trace import (
+    Ledger,
+    Refusal,
+    Span,
+    Timeline,
+    Trace,
+    explain,
+    open_traces,
+    read_traces,
+)
 from course_lib.trace.analysis.meetings import meetings
 
 
@@ -75,11 +84,16 @@ def test_files(tmp_path: Path) -> None:
     plain, packed = tmp_path / "trace.json", tmp_path / "trace.json.gz"
     plain.write_text(text)
     packed.write_bytes(gzip.compress(text.encode()))
-    assert open_traces(plain).stretches == open_traces(packed).stretches != []
+    assert open_traces(plain).stretches == open_traces(str(packed)).stretches != []
+    for whole in (plain, packed):
+        part = tmp_path / f"part of {whole.name}"
+        part.write_bytes(whole.read_bytes()[:40])
+        with pytest.raises(Refusal, match=f"{part.name}\nfound: 40 bytes that are no JSON"):
+            open_traces(part)
 
 
-@pytest.mark.parametrize("document", [{}, {"traceEvents": 3}, {"events": []}])
-def test_what_is_no_trace_is_refused(document: dict[str, Any]) -> None:
+@pytest.mark.parametrize("document", [{}, {"traceEvents": 3}, {"events": []}, 3])
+def test_what_is_no_trace_is_refused(document: Any) -> None:
     with pytest.raises(ValueError, match="traceEvents"):
         read_traces(document)
 

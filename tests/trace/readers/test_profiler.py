@@ -153,3 +153,17 @@ def test_operators_inside_frames_and_calls() -> None:
 def test_one_trace_a_rank() -> None:
     with pytest.raises(ValueError, match="found: ranks"):
         read_traces(gpu(0, 0.0), gpu(0, 0.0))
+    nobodys = {"schemaVersion": 1, "traceEvents": [row("cpu_op", "aten::mm", 0, 1, 1)]}
+    with pytest.raises(ValueError, match="the same, bit for bit"):
+        read_traces(nobodys, nobodys)
+
+
+def test_the_bare_list_of_events() -> None:
+    (work,) = read_traces([row("cpu_op", "aten::mm", 0, 1, 1)]).stretches
+    assert (work.name, work.rank) == ("aten::mm", 0)
+
+
+@pytest.mark.parametrize("documents", [[], [[]], [{"traceEvents": []}]])
+def test_what_says_nothing_is_refused(documents: list[Any]) -> None:
+    with pytest.raises(ValueError, match="no step, no call and no work"):
+        read_traces(*documents)

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
+import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +15,7 @@ import torch
 import torch.distributed as dist
 
 from course_lib.comm import Group
-from course_lib.trace import find_desync, read_torch_flight
+from course_lib.trace import Refusal, find_desync, open_torch_flight, read_torch_flight
 
 
 def dump(group: Group) -> str:
@@ -81,3 +84,60 @@ def test_groups_that_the_dump_names() -> None:
 def test_a_group_that_nobody_names() -> None:
     with pytest.raises(ValueError, match="pass groups"):
         read_torch_flight({"entries": [entry(1, "gloo:all_reduce", "scheduled")]}, 0)
+
+
+@pytest.mark.parametrize(
+    ("dump", "words"),
+    [({}, "under 'entries'"), ([], "found: list"), ({"entries": [{}]}, "a call without 'is_p2p'")],
+)
+def test_what_is_no_dump_is_refused(dump: Any, words: str) -> None:
+    with pytest.raises(Refusal, match=words):
+        read_torch_flight(dump, 0)
+
+
+class Harmful:
+    """What a pickle may do when it is opened."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.mkdir, ("it ran",)
+
+
+def test_files_that_are_no_dumps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    whole = pickle.dumps({"entries": [entry(1, "nccl:all_reduce", "started")]})
+    files = {"flight_0": whole[:50], "flight_1": b"", "flight_2": pickle.dumps(Harmful())}
+    for name, data in files.items():
+        Path(name).write_bytes(data)
+        with pytest.raises(Refusal, match=f"{name}\nfound: {len(data)} bytes"):
+            open_torch_flight(name)
+    with pytest.raises(Refusal, match="the number at the end of its name"):
+        open_torch_flight("flight")
+    assert not Path("it ran").exists()
+
+
+def test_the_page_on_debugging_reads_what_ranks_have_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Rank 2 has died before it could write, and rank 1 has not come to the second call."""
+    monkeypatch.chdir(tmp_path)
+    config = {"3": {"name": "3", "desc": "dp", "ranks": "[0, 1, 2]"}}
+    made = [entry(1, "nccl:all_reduce", "completed"), entry(2, "nccl:all_reduce", "started")]
+    for rank, entries in enumerate((made, made[:1])):
+        for call in entries:
+            call["process_group"] = ["3", "dp"]
+        dump = {"version": "2.10", "entries": entries, "pg_config": config}
+        Path(f"flight_{rank}").write_bytes(pickle.dumps(dump))
+        row = {"ph": "X", "cat": "cpu_op", "name": "aten::mm", "ts": rank, "dur": 5, "tid": 1}
+        Path(f"trace_{rank}.json").write_text(
+            json.dumps({"schemaVersion": 1, "traceEvents": [row]})
+        )
+    page = (Path(__file__).resolve().parents[3] / "docs" / "debugging.md").read_text()
+    reading = [
+        code for code in re.findall(r"```python\n(.*?)```", page, re.S) if "course_lib" in code
+    ]
+    for code in reading:
+        exec(code, {})
+    said = capsys.readouterr().out
+    assert "Rank 1 is 1 behind at all_reduce, call 1 on dp [0, 1, 2]" in said
+    assert "ranks without a log: (2,)" in said
+    assert "rank 1: compute 0.005 ms" in said
