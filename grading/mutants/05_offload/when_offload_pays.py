@@ -36,7 +36,7 @@ WRONG = [
 -        after = max(after, 12 * parameters / read + 12 * parameters / write)
 +        after = max(after, 12 * parameters / min(read, write))
 '''),
-    Wrong("more_than_the_share", ["12,289 are too many", "just reached is enough"], '''
+    Wrong("more_than_the_share", ["49,153 are too many", "just reached is enough"], '''
 -        low, high = (low, middle) if share(middle) >= efficiency else (middle, high)
 +        low, high = (low, middle) if share(middle) > efficiency else (middle, high)
 '''),

@@ -28,7 +28,7 @@ EXERCISE = Exercise(
 
 PLACES = ("device", "host", "disk")
 EXACT = {  # without any rounding, these tokens compute for exactly half of the time
-    "parameters": 3.0 * 2**30, "tokens": 3 * 2**12, "flops": 9.0 * 2**45, "link": 2.0**40,
+    "parameters": 3.0 * 2**30, "tokens": 3 * 2**14, "flops": 9.0 * 2**45, "link": 2.0**40,
     "update": 2.0**30, "read": 2.0**60, "write": 2.0**60,
 }  # fmt: skip
 
