@@ -118,7 +118,8 @@ def _cases(run: Run) -> list[Case]:
     cases += [{"costs": [cost / 64 for cost in layers], "p": 3}]  # none is near a whole number
     cases += [{"costs": [1.0] * 8 + [4.5], "p": 4}, {"costs": [9.0, *[1.0] * 7], "p": 4}]
     cases += [{"costs": [0.0, 0.0, 1.0, 0.0, 0.0], "p": 4}, {"costs": [3.0, 1.0, 2.0], "p": 3}]
-    cases += [{"costs": [LARGE, 3.0, 3.0, 3.0, LARGE], "p": 2}]
+    large = [LARGE, LARGE, LARGE + 3]
+    cases += [{"costs": costs, "p": 2} for costs in (large, large[::-1])]
     sizes = ((5, 1), (9, 2), (10, 3), (11, 4), (12, 5), (8, 5))
     return cases + [{"costs": _costs(run, n), "p": p} for n, p in sizes]
 
