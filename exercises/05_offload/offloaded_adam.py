@@ -49,5 +49,5 @@ class OffloadedAdam:
         raise NotImplementedError("offloaded_adam: down, update, up")
 
     def zero_grad(self) -> None:
-        """Sets the gradients of all parameters to None."""
+        """Sets the gradients of the parameters that need one to None."""
         raise NotImplementedError("offloaded_adam: the gradients")

@@ -63,7 +63,7 @@ class OffloadedAdam:
         # END SOLUTION
 
     def zero_grad(self) -> None:
-        """Sets the gradients of all parameters to None."""
+        """Sets the gradients of the parameters that need one to None."""
         # BEGIN SOLUTION: the gradients
         for p, _ in self.pairs:
             p.grad = None

@@ -189,7 +189,7 @@ def _guess(actual: Any, expected: Any, terms: int) -> str:
     if not isinstance(actual, torch.Tensor) or not actual.dtype.is_floating_point:
         return ""
     if actual.isnan().any():
-        return "memory that was never written, 0/0, or infinity minus infinity"
+        return "memory that was never written, 0/0, infinity times 0, or infinity minus infinity"
     if not actual.any() and expected.any():
         return "all zeros: was the result ever written?"
     first, second = actual.double().flatten(), expected.double().flatten()

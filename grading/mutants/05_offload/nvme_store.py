@@ -3,6 +3,13 @@
 from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
+    Wrong("skips_what_seems_written", ["torn and written again", "write it in any case"], '''
+-        with open(self.folder / f"{name}.new", "wb") as file:
++        checksum = zlib.crc32(body).to_bytes(4, "little")
++        if (self.folder / name).exists() and (self.folder / name).read_bytes()[:4] == checksum:
++            return
++        with open(self.folder / f"{name}.new", "wb") as file:
+'''),
     Wrong("common_dtypes_only", ["KeyError: 'complex64'"], '''
 -        tensor = torch.empty(shape, dtype=getattr(torch, dtype))
 +        kinds = (torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.int32,

@@ -3,6 +3,10 @@
 from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
+    Wrong("updates_what_is_frozen", ["the frozen vector has changed", "leave it alone"], '''
+-            if p.requires_grad:
++            if p.is_leaf:
+'''),
     Wrong("float16_has_no_master", ["in float16 after 4 steps", "small updates are lost in 16 bits"], '''
 -                wide = torch.promote_types(p.dtype, torch.float32)
 +                wide = torch.float32 if p.dtype == torch.bfloat16 else p.dtype

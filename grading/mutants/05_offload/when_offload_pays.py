@@ -36,6 +36,10 @@ WRONG = [
 -        after = max(after, 12 * parameters / read + 12 * parameters / write)
 +        after = max(after, 12 * parameters / min(read, write))
 '''),
+    Wrong("more_than_the_share", ["49,153 are too many", "just reached is enough"], '''
+-        low, high = (low, middle) if share(middle) >= efficiency else (middle, high)
++        low, high = (low, middle) if share(middle) > efficiency else (middle, high)
+'''),
     Wrong("rounds_down", ["too few"], '''
 -    return high
 +    return max(1, high - 1)

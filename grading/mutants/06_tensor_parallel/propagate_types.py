@@ -74,6 +74,24 @@ WRONG = [
 -            raise Lost(name)
 +            raise Lost(arguments[0])
 '''),
+    Wrong("raises_after_the_last_line", ["no exception", "raise Lost here, whatever comes next"], '''
+-    types = dict(given)
++    types, lost = dict(given), ""
+@@
+         if made == "":  # mutate: same
+-            raise Lost(name)
++            made, lost = "V", name
++        elif lost == name:
++            lost = ""
+         types[name] = made
++    if lost:
++        raise Lost(lost)
+     return types
+'''),
+    Wrong("forgets_older_results", ["all others keep theirs"], '''
+-        types[name] = made
++        types = {**types, **given, name: made}
+'''),
     Wrong("first_tensor_of_a_name", ["is a new tensor with another type"], '''
 -        types[name] = made
 +        types.setdefault(name, made)

@@ -10,6 +10,10 @@ WRONG = [
 -        seeds["sharded"] = seeds["replicated"] + 1 + group.index
 +        seeds = {"replicated": seed, "sharded": seed + 1 + group.index}
 '''),
+    Wrong("beyond_32_bits", ["of which one is larger by 2^19", "modulo 2^32"], '''
+-        seeds = {"replicated": seed * 4096}  # more than a group has ranks
++        seeds = {"replicated": seed << 16}
+'''),
     Wrong("sharded_far_away", ["two seeds, of which one is larger by 1", "further apart"], '''
 -        seeds = {"replicated": seed * 4096}  # more than a group has ranks
 -        seeds["sharded"] = seeds["replicated"] + 1 + group.index

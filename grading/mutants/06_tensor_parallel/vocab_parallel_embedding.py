@@ -7,6 +7,11 @@ WRONG = [
 -        return reduce_from_group(rows, self.group)
 +        return reduce_from_group(rows.double(), self.group).to(rows.dtype)
 '''),
+    Wrong("no_graph_without_tokens", ["after a single token", "has no graph, and so no backward"], '''
+-        rows[mine] = self.weight[local[mine]]
++        if mine.any():
++            rows[mine] = self.weight[local[mine]]
+'''),
     Wrong("zeros_in_float64", ["exception", "Index put requires the source and destination dtypes"], '''
 -        rows = self.weight.new_zeros(*tokens.shape, self.weight.shape[1])
 +        rows = torch.zeros(*tokens.shape, self.weight.shape[1], dtype=torch.float64)

@@ -55,6 +55,10 @@ WRONG = [
 -            p = (q @ block[0].mT * scale - lse[..., None]).exp()
 +            p = (q @ block[0].mT * scale).exp() / lse[..., None].exp()
 '''),
+    Wrong("mask_after_the_exponential", ["scores of several thousand", "infinity times 0"], '''
+-                p.masked_fill_(future, 0)
++                p *= ~future
+'''),
     Wrong("gathers_everything", ["an import that this exercise does not allow: course_lib.comm.all_gather"], '''
  from course_lib.comm import Group, exchange
 +from course_lib.comm import all_gather, all_reduce

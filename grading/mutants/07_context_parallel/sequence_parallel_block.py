@@ -214,7 +214,7 @@ WRONG = [
 -        y_BtD = x_BtD + reduce_scatter_in_group(part_BTD, 1, group)
 +        y_BtD = x_BtD + split_to_group(part_BTD, 1, group)
 '''),
-    Wrong("norm_after_the_gather", ["norm works on all tokens: call it before the gather"], '''
+    Wrong("norm_after_the_gather", ["norm works on all tokens", "before the gather"], '''
 -        rows = up.weight.tensor_split(group.size)[group.index]  # mutate: same
 -        columns = down.weight.tensor_split(group.size, 1)[group.index]
 -        self.up, self.down = (  # mutate: same

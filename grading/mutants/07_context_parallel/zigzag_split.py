@@ -7,6 +7,10 @@ WRONG = [
 -    shard = both(x, dim)
 +    shard = both(x if x.is_floating_point() else x.long(), dim)
 '''),
+    Wrong("no_positions_in_float32", ["positions (index 3, n = 4; x is 2×3", "wrong dtype"], '''
+-    positions = both(torch.arange(x.shape[dim], device=x.device), 0)  # mutate: same
++    positions = torch.tensor(both(torch.arange(x.shape[dim]), 0).tolist())
+'''),
     Wrong("empties_the_list", ["changed"], '''
 -    halves = [shard.tensor_split(2, dim) for shard in shards]
 +    halves = [shards.pop(0).tensor_split(2, dim) for _ in range(len(shards))]

@@ -7,6 +7,11 @@ WRONG = [
 -        plan += [f"{rank}F{warm + k}", f"{rank}B{k}"]
 +        plan += [f"{rank}B{k}", f"{rank}F{warm + k}"]
 '''),
+    Wrong("alone_with_one", ["p = 1, m = 1"], '''
++    if p == m == 1:
++        return ["0F0"]
+     warm = min(m, p - 1 - rank)
+'''),
     Wrong("backward_first_in_a_pair", ["takes too long", "lets the ranks behind it wait"], '''
 -    warm = min(m, p - 1 - rank)
 +    warm = min(m, p - rank)  # enough, but the last two ranks share it

@@ -7,6 +7,13 @@ WRONG = [
 -    n = len(costs)
 +    n, costs = len(costs), [round(cost) for cost in costs]
 '''),
+    Wrong("adds_in_float32", ["the slowest stage is too slow", "too narrow for these"], '''
+-            return sum(costs[first:]), (range(first, n),)
++            return float(torch.tensor(costs[first:]).sum()), (range(first, n),)
+@@
+-            slowest = max(slowest, sum(costs[first:cut]))
++            slowest = max(slowest, float(torch.tensor(costs[first:cut]).sum()))
+'''),
     Wrong("changes_costs", ["the costs were changed"], '''
 -    n = len(costs)
 +    n = len(costs)

@@ -14,6 +14,11 @@ WRONG = [
 +            plan.append(f"{rank}W{k - lag}")
 +    return plan + [f"{rank}W{k}" for k in range(max(m - lag, 0), m)]
 '''),
+    Wrong("alone_with_one", ["p = 1, m = 1"], '''
+     warm = min(m, p - 1 - rank)
++    if p == m == 1:
++        return ["0F0", "0I0"]
+'''),
     Wrong("few_micro_batches", ["micro-batch", "p = 4"], '''
 -    return plan + [f"{rank}W{k}" for k in range(max(m - rank, 0), m)]
 +    return plan + [f"{rank}W{k}" for k in range(m - rank, m)]

@@ -100,12 +100,15 @@ def drive_torn(learner: Any, group: Any, tensors: list[torch.Tensor]) -> dict[st
         for what, data in damaged.items():
             path.write_bytes(data)
             told[what] = _told(lambda: store.read("layer.7"))
+        path.write_bytes(changed)  # its header is as it was written
+        store.write("layer.7", tensors[0])
+        again = _told(lambda: store.read("layer.7"))
         path.write_bytes(other)
         store.write("layer.6", tensors[0])
         first = iter(store.stream(["layer.6", "layer.7"]))
         next(first)
         told["read by stream"] = _told(lambda: next(first))
-    return {"told": told}
+    return {"told": told, "again": again}
 
 
 def _turned(whole: bytes, rows: int, columns: int) -> dict[str, bytes]:
@@ -291,7 +294,14 @@ def check_torn(run: Run) -> None:
                     f"the message does not name the tensor: {what}",
                     expected="layer.7 in it",
                     measured=answer,
+                    cause="somebody will search for the file: begin each message with the name",
                 )
+        run.true(
+            not output["again"],
+            "layer.7 was torn and written again, and cannot be read",
+            measured=output["again"],
+            cause="a header that fits does not say that the file is whole: write it in any case",
+        )
 
 
 @check("a crash while writing leaves the old tensor", points=3, code="E")

@@ -84,12 +84,19 @@ def drive(learner: Any, group: Any, cases: list[list[Any]]) -> list[dict[str, An
 def _compare(run: Run, programs: list[Program]) -> list[tuple[Program, Any]]:
     """The answer after each line of each program, on two ranks; what was given is for later."""
     steps = [step for program in programs for step in program.steps()]
-    result = run(drive, {"cases": [[step.given, step.lines] for step in steps]}, world=2)
+    cases = [[step.given, step.lines + _after(step)] for step in steps]
+    result = run(drive, {"cases": cases}, world=2)
     for rank, answers in enumerate(result.outputs):
         for step, found in zip(steps, answers, strict=True):
             if found["made"] != (_lost(step.lost) if step.lost else step.types):
                 _explain(run, step, found["made"], rank)
     return list(zip(steps, result.outputs[0], strict=True))
+
+
+def _after(step: Program) -> list[Line]:
+    """A line that gives the name of what is lost to another tensor, which comes too late."""
+    late = step.lost and step.lines[1:]
+    return [(step.lost, "t", next(iter(step.given)))] if late else []
 
 
 def _lost(name: str) -> str:
@@ -103,9 +110,21 @@ def _explain(run: Run, step: Program, made: Any, rank: int) -> None:
         before[earlier[0]] = kind
     read = [before[each] for each in line[2:] if isinstance(each, str)]
     name = line[0]
+    if isinstance(made, dict) and not step.lost and made.get(name) == step.types[name]:
+        changed = next((n for n in step.types if made.get(n) != step.types[n]), "")
+        run.fail(
+            f"the types after {_words(line)}" + _where(step),
+            rank=rank,
+            expected=f"{step.types[changed]} for {changed}" if changed else str(step.types),
+            measured=f"{made.get(changed)} for {changed}" if changed else str(made),
+            cause="a line gives a type to its own result, and all others keep theirs",
+        )
     old = isinstance(made, dict) and name in before and made.get(name) == before[name]
     cause = _cause(line[1], read, bool(step.lost))
-    if step.lost and not isinstance(made, dict):
+    measured = f"{made.get(name)} for {name}" if isinstance(made, dict) else str(made)
+    if isinstance(made, dict) and _after(step):
+        measured, cause = "no exception", f"{cause}; raise Lost here, whatever comes next"
+    elif step.lost and not isinstance(made, dict):
         cause = f"Lost takes the name of the line's result, which is {name}"
     elif old and not step.lost:
         cause = f"from this line on, {name} is a new tensor with another type"
@@ -113,7 +132,7 @@ def _explain(run: Run, step: Program, made: Any, rank: int) -> None:
         f"{_words(line)} with {' and '.join(read)}" + _where(step),
         rank=rank,
         expected=f"{_lost(name) if step.lost else step.made[-1]} for {name}",
-        measured=f"{made.get(name)} for {name}" if isinstance(made, dict) else str(made),
+        measured=measured,
         cause=cause,
     )
 

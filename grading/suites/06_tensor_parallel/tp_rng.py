@@ -32,6 +32,7 @@ EXERCISE = Exercise(
 
 KINDS = ("replicated", "sharded")
 PAIRS = [[0, 2], [1, 3]]  # groups in which index and rank differ
+FAR = 1 << 19  # between two seeds: some 8192 times as far is 0 modulo 2^32
 SHAPE = (40, 60)  # more than a stream that is only some steps ahead would skip
 
 
@@ -57,7 +58,10 @@ def drive(
                 found[kind].append(_draw())
     found["after regions"] = torch.equal(made, torch.get_rng_state())
     _mixed(learner.RegionRng(seed, group), found)
+    far = learner.RegionRng(seed + FAR, group)
     for kind in KINDS:
+        with far.region(kind):
+            found[f"far {kind}"] = _draw()
         with other.region(kind):
             found[f"other {kind}"] = _draw()
             found[f"{kind} mask"] = dropout(torch.ones(8, 8), 0.5) == 0
@@ -200,6 +204,13 @@ def check_streams(run: Run) -> None:
                 rank=ranks[0],
                 cause="one's sharded stream is a stream of the other, on another index or of the "
                 "other kind: keep seeds further apart than there are streams",
+            )
+            far = [outputs[rank][f"far {kind}"] for rank in ranks for kind in KINDS]
+            run.true(
+                not _shared(torch.cat(own), torch.cat(far)),
+                f"two seeds, of which one is larger by 2^19, draw the same numbers {name}",
+                rank=ranks[0],
+                cause="the seeds of streams count modulo 2^32, so they must stay below it",
             )
     for one, two in zip(*groups, strict=True):  # the last run's: the same indices in two groups
         for kind in KINDS:

@@ -263,8 +263,8 @@ def check_gradient(run: Run) -> None:
 def check_large(run: Run) -> None:
     """E: in each token another slice is far above the rest; only rank 0 owns targets."""
     overflow = (
-        "an exponential overflows, or a sum of them is zero: subtract the largest logit of all "
-        "ranks, which need not be this rank's or rank 0's"
+        "an exponential overflows, or a sum of them is zero: subtract the token's own largest "
+        "logit of all ranks, which need not be this rank's or rank 0's"
     )
     for world in (2, 3):
         case = Case(run, world, large=True)

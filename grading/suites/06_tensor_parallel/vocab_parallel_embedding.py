@@ -51,7 +51,7 @@ def drive(
     slopes: torch.Tensor,
     parts: list[list[int]],
 ) -> dict[str, Any]:
-    """Looks up tokens in three shapes; a backward; a step, and the tokens once more."""
+    """Looks up tokens in three shapes; two backwards; a step, and the tokens once more."""
     if parts:
         group = group.split(parts, "tp")
     full = _whole(values)
@@ -66,6 +66,11 @@ def drive(
     if rows.requires_grad:  # without it, a rank that has no row is right none the less
         (rows * slopes).sum().backward()
     found["grad"] = torch.zeros_like(weight) if weight.grad is None else weight.grad.clone()
+    weight.grad = None
+    row = module(tokens[0, 0].clone())  # which one rank has
+    if row.requires_grad:
+        row.sum().backward()
+    found["one"] = None if weight.grad is None else weight.grad.clone()
     with torch.no_grad():
         weight -= 1
         found["flat"] = module(tokens[0].clone())
@@ -246,6 +251,17 @@ def check_gradient(run: Run) -> None:
                 "no gradient reaches the weight: autograd must see through the all-reduce":
                     right * 0,
             })  # fmt: skip
+            row = torch.zeros_like(case.values)
+            row[tokens[0, 0]] = 1
+            what = f"weight.grad after a single token {case.name}"
+            run.true(
+                found["one"] is not None,
+                f"{what} is missing",
+                rank=rank,
+                expected="zeros on a rank that has other rows",
+                cause="a rank that has none of the tokens has no graph, and so no backward",
+            )
+            run.close(found["one"], case.part(row, index), what, rank=rank)
 
 
 @check("a vocabulary of two on 3 and 4 ranks", points=2, code="E")

@@ -174,7 +174,10 @@ def check_parts(run: Run) -> None:
 
 
 @check("the output on 1, 3 and 4 ranks: this rank's tokens", points=3, code="E")
-@diagnosis("gather along the sequence before `up`, reduce-scatter along it after `down`")
+@diagnosis(
+    "norm as the module does, with its `eps`; gather along the sequence before `up`, "
+    "reduce-scatter along it after `down`"
+)
 @in_part
 def check_outputs(run: Run) -> None:
     """E: with and without a bias."""
@@ -327,5 +330,6 @@ def check_kept(run: Run) -> None:
             passes[0]["kept"],
             norm + rest + x.nbytes // 8,
             what=f"the bytes kept for backward (norm {norm:,}, matrices {rest:,})",
-            cause="norm works on all tokens: call it before the gather",
+            cause="norm works on all tokens, or is written out in small steps: call `F.layer_norm` "
+            "or the module before the gather",
         )

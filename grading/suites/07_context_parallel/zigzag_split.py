@@ -119,9 +119,10 @@ def _even(run: Run) -> list[Case]:
 
 
 def _uneven(run: Run) -> list[Case]:
-    """Lengths that do not, also fewer positions than chunks."""
+    """Lengths that do not, also fewer positions than chunks, and than ranks."""
     more = run.number(1, 3)
-    sizes = [(2, 12 + more), (3, 12 + more), (3, 17), (4, 24 + more), (4, 31), (4, 5), (1, 1)]
+    sizes = [(2, 12 + more), (3, 12 + more), (3, 17), (4, 24 + more), (4, 31), (4, 5), (1, 1),
+             (4, 3)]  # fmt: skip
     return [_case(run.random((2, length)), 1, n) for n, length in sizes]
 
 
@@ -238,7 +239,7 @@ def check_joined(run: Run) -> None:
 @check("lengths that 2n does not divide", points=3, code="E")
 @diagnosis("take the chunks of torch.tensor_split, in both functions")
 def check_uneven(run: Run) -> None:
-    """E: every function, also with fewer positions than chunks."""
+    """E: every function, also with fewer positions than chunks, and a shard without any."""
     cases = _uneven(run)
     for case, found in zip(cases, _found(run, cases), strict=True):
         _check_shards(run, case, found)

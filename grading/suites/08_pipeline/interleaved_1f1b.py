@@ -39,7 +39,7 @@ def drive(learner: Any, group: Any, cases: list[Sizes]) -> dict[str, Any]:
 
 # --- what they must bring back -------------------------------------------------------------------
 def _cases(run: Run) -> list[Sizes]:
-    sizes = [(2, 4, 2), (3, 6, 2), (2, 2, 3), (1, 3, 2), (3, 3, 1), (4, 4, 2)]
+    sizes = [(2, 4, 2), (3, 6, 2), (2, 2, 3), (1, 3, 2), (1, 1, 1), (3, 3, 1), (4, 4, 2)]
     sizes += [(4, 4 * run.number(2, 4), run.number(2, 5)), (5, 15, 2)]
     return [{"p": p, "m": m, "v": v} for p, m, v in sizes]
 

@@ -40,7 +40,7 @@ def drive(learner: Any, group: Any, cases: list[Sizes]) -> dict[str, Any]:
 # --- what they must bring back -------------------------------------------------------------------
 def _cases(run: Run) -> list[Sizes]:
     cases = [{"p": 2, "m": 3}, {"p": 3, "m": 4}, {"p": 1, "m": 3}, {"p": 4, "m": 4}]
-    return [*cases, {"p": run.number(5, 8), "m": run.number(8, 15)}]
+    return [*cases, {"p": 1, "m": 1}, {"p": run.number(5, 8), "m": run.number(8, 15)}]
 
 
 def _plans(run: Run, cases: list[Sizes]) -> list[Plan]:

@@ -32,6 +32,7 @@ EXERCISE = Exercise(
 )
 
 Case = dict[str, Any]  # costs, p
+LARGE = 2.0**26  # float32 cannot tell it from the next three whole numbers
 SHAPE = (6, 5)  # of the tied weight: an even number of elements
 
 
@@ -117,6 +118,8 @@ def _cases(run: Run) -> list[Case]:
     cases += [{"costs": [cost / 64 for cost in layers], "p": 3}]  # none is near a whole number
     cases += [{"costs": [1.0] * 8 + [4.5], "p": 4}, {"costs": [9.0, *[1.0] * 7], "p": 4}]
     cases += [{"costs": [0.0, 0.0, 1.0, 0.0, 0.0], "p": 4}, {"costs": [3.0, 1.0, 2.0], "p": 3}]
+    large = [LARGE, LARGE, LARGE + 3]
+    cases += [{"costs": costs, "p": 2} for costs in (large, large[::-1])]
     sizes = ((5, 1), (9, 2), (10, 3), (11, 4), (12, 5), (8, 5))
     return cases + [{"costs": _costs(run, n), "p": p} for n, p in sizes]
 
@@ -175,6 +178,8 @@ def _check_best(run: Run, case: Case, stages: list[tuple[int, int]], best: float
     cause = "closing a stage once it has its share misses better cuts"
     if max(counts) - min(counts) <= 1:
         cause = "the stages have equal numbers of layers: it is the costs that must be even"
+    if LARGE in case["costs"]:
+        cause = "are costs added up in float32? it is too narrow for these numbers"
     run.true(
         max(sums) <= best * (1 + 1e-9),
         f"{_name(case)}: the slowest stage is too slow",
