@@ -16,7 +16,12 @@ def add_to(commands: Any) -> None:
     which.add_argument("--model", help="as llama3-70b; a wrong name lists them all")
     which.add_argument("--config", metavar="FILE", help="a config.json, ours or Hugging Face's")
     sub.add_argument("--gpus", required=True, help="how many of which, as 512xH100 or 64x8xH100")
-    sub.add_argument("--hardware", type=Path, metavar="FILE", help="a machine of your own, JSON")
+    sub.add_argument(
+        "--hardware",
+        type=Path,
+        metavar="FILE",
+        help="a machine of your own, JSON; --gpus then names it",
+    )
     sub.add_argument(
         "--layout",
         nargs="+",

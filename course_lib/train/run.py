@@ -132,7 +132,8 @@ def main(words: Sequence[str] | None = None) -> int:
     if asked.launch and world is None and not asked.check:
         return _launched([word for word in words if word != "--launch"], config)
     if asked.check or (world is None and config.world > 1):
-        print(f"this run is possible on {config.world} ranks:\n{config.command()}")
+        ranks = "1 rank" if config.world == 1 else f"{config.world} ranks"
+        print(f"this run is possible on {ranks}:\n{config.command()}")
         start = "start it with that line, or with --launch: each rank is a process"
         return 0 if asked.check else _refuse(start, rank, 2)
     try:

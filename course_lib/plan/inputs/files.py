@@ -11,9 +11,11 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import fields, replace
+from math import inf
 from pathlib import Path
 from typing import Any
 
+from course_lib.layout import PRECISIONS
 from course_lib.model.config import LatentAttention, ModelConfig, MoEConfig, RopeScaling
 from course_lib.plan.inputs.hardware import GB, NODES, TERA, Gpu, Link, Node
 from course_lib.trace import Refusal
@@ -36,8 +38,11 @@ UNKNOWN = {
     "shared_expert_intermediate_size": "an expert that every token uses",
     "encoder_layers": "an encoder",
 }
+SIZES = {*NAMES, *EXPERTS, *LATENT, *(name for names in NAMES.values() for name in names)}
+SIZES -= {"tied", "tie_word_embeddings"}
 HARDWARE = ("like", "name", "node", "adapters", "memory", "bandwidth", "watts", "peak", "reached",
             "inside", "between")  # fmt: skip
+LINK = tuple(field.name for field in fields(Link))
 
 
 def _load(path: Path, kind: str) -> dict[str, Any]:
@@ -51,6 +56,10 @@ def _load(path: Path, kind: str) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise Refusal(f"{kind} from {path}", type(found).__name__, "the file has a JSON object")
     return found
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < inf
 
 
 # --- models --------------------------------------------------------------------------------------
@@ -71,6 +80,10 @@ def read_config(path: Path) -> ModelConfig:
                 f"{key} {found[key]}: {what}",
                 "memory and time are known of dense models and of mixtures of equal experts",
             )
+    wrong = [f"{key} {found[key]!r}" for key in found if key in SIZES and found[key] is not None
+             and not _is_number(found[key])]  # fmt: skip
+    if wrong:
+        raise Refusal(f"the model of {path}", ", ".join(wrong), "sizes are numbers")
     if "layers" in found:
         return _ours(found, path)
     return _theirs(found, path)
@@ -165,11 +178,12 @@ def read_node(path: Path) -> Node:
         Refusal: no such file or key, or the machine that it is like is not known.
     """
     found = _load(path, "a machine")
-    like = found.get("like", "H100")
+    like = str(found.get("like", "H100"))
     if like not in NODES or (extra := sorted(set(found) - set(HARDWARE))):
         asked = f"like {like}" if like not in NODES else ", ".join(extra)
         known = ", ".join(NODES) if like not in NODES else ", ".join(HARDWARE)
         raise Refusal(f"{asked} in {path}", f"there are {known}", "a machine is like a known one")
+    _check_numbers(found, path, "the file")
     base = NODES[like]
     size = int(found.get("node", base.size))
     return Node(
@@ -179,6 +193,29 @@ def read_node(path: Path) -> Node:
         inside=_link(base.inside, found.get("inside", {})),
         between=_link(base.between, found.get("between", {})),
     )
+
+
+def _check_numbers(found: Mapping[str, Any], path: Path, where: str) -> None:
+    """Refuses what is no number above 0, and no object where several numbers belong.
+
+    A link may lack a switch that adds up, or wires, or the time of a message: these may be 0.
+    """
+    parts = {"inside": LINK, "between": LINK, "peak": PRECISIONS, "reached": PRECISIONS}
+    for key, value in found.items():
+        if key in ("like", "name"):
+            right, what = isinstance(value, str) and bool(value.strip()), "a name"
+        elif key in parts:
+            right = isinstance(value, dict) and set(value) <= set(parts[key])
+            what = f"an object with any of {', '.join(parts[key])}"
+        else:
+            zero = key in LINK and key != "bandwidth"
+            right, what = _is_number(value) and (zero or value > 0), "a number above 0"
+            if key in ("node", "adapters"):
+                right, what = right and value == int(value), "a whole number above 0"
+        if not right:
+            raise Refusal(f"the machine of {path}", f"{key} {value!r} in {where}", f"it is {what}")
+        if key in parts:
+            _check_numbers(value, path, key)
 
 
 def _gpu(base: Gpu, found: dict[str, Any]) -> Gpu:

@@ -231,12 +231,11 @@ def cluster(name: str, count: int, nodes: Mapping[str, Node] = NODES) -> Cluster
     Raises:
         Refusal: no such GPU among them, or none of it.
     """
-    if name not in nodes or count < 1:
-        raise Refusal(
-            f"{count} GPUs of the kind {name!r}",
-            ", ".join(nodes),
-            "a prediction needs a known GPU, and at least one of it",
-        )
+    if count < 1:
+        raise Refusal(f"a cluster of {name}", f"{count} GPUs", "a cluster has at least one")
+    if name not in nodes:
+        why = "a prediction needs a GPU of that list, or a file with a machine's numbers"
+        raise Refusal(f"{count} GPUs of the kind {name!r}", ", ".join(nodes), why)
     made = nodes[name]
     return Cluster(made.gpu, count, made.size, made.inside, made.between, made.adapters)
 

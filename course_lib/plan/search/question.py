@@ -9,6 +9,7 @@ The production version is a form with a hundred fields.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from math import inf
 from pathlib import Path
 
 from course_lib.layout import PRECISIONS
@@ -37,6 +38,11 @@ class Wishes:
     tokens: float = 0.0
     price: float = 0.0
 
+    def __post_init__(self) -> None:
+        for name, value in (("tokens", self.tokens), ("price", self.price)):
+            if not 0 <= value < inf:
+                raise Refusal(f"a bill with --{name}", f"{value:g}", "it is a number, not below 0")
+
 
 def checked(
     name: str,
@@ -47,14 +53,21 @@ def checked(
     hardware: Path | None = None,
 ) -> tuple[ModelConfig, Cluster]:
     """The model with its sequence, and the cluster, if there is anything to ask about them."""
-    own = [read_node(hardware)] if hardware else []
-    cluster = parse_cluster(gpus, {**NODES, **{node.gpu.name: node for node in own}})
+    own = {node.gpu.name: node for node in [read_node(hardware)]} if hardware else {}
+    cluster = parse_cluster(gpus, {**NODES, **own})
+    if own and cluster.gpu.name not in own:
+        (name_of_own,) = own
+        raise Refusal(
+            f"{gpus} with the machine of {hardware}",
+            f"a machine whose GPU is called {name_of_own} there",
+            f"--gpus names the GPU that is meant, as in --gpus '8x{name_of_own}'",
+        )
     config = read_config(Path(name)) if name.endswith(".json") else model(name)
     config = replace(config, sequence=config.sequence if sequence is None else sequence)
-    if batch < 1 or not 1 <= config.sequence <= LONGEST or precision not in PRECISIONS:
-        raise Refusal(
-            f"{batch} sequences of {config.sequence} tokens in {precision}",
-            ", ".join(PRECISIONS),
-            "a step has at least one sequence, of 1 to 2^27 tokens, and a precision of that list",
-        )
+    if batch < 1:
+        raise Refusal("a global batch", f"{batch} sequences", "a step has at least one")
+    if config.sequence > LONGEST:
+        raise Refusal("sequences to plan for", f"{config.sequence} tokens", "the longest has 2^27")
+    if precision not in PRECISIONS:
+        raise Refusal(f"products in {precision}", ", ".join(PRECISIONS), "it is one of these")
     return config, cluster

@@ -13,6 +13,7 @@ from course_lib.model import ModelConfig, MoEConfig, Transformer, parameter_coun
 from course_lib.plan.inputs.files import read_config, read_node
 from course_lib.plan.inputs.hardware import NODES
 from course_lib.plan.inputs.models import model
+from course_lib.trace import Refusal
 
 LLAMA: dict[str, Any] = {
     "model_type": "llama", "num_hidden_layers": 32, "hidden_size": 4096, "num_attention_heads": 32,
@@ -92,6 +93,9 @@ def test_mixtures_and_gpt2(tmp_path: Path) -> None:
         ({"num_hidden_layers": None}, "no layers"),
         ({"head_dim": 255}, "head_dim = 255"),
         ({"layers": 3}, "model_type"),
+        ({"hidden_size": "wide"}, "hidden_size 'wide'"),
+        ({"vocab_size": True}, "vocab_size True"),
+        ({"num_local_experts": [8]}, "num_local_experts"),
     ],
 )
 def test_what_cannot_be_planned_is_said(tmp_path: Path, change: dict[str, Any], said: str) -> None:
@@ -109,9 +113,29 @@ def test_a_machine_is_like_a_known_one_but_for_what_it_says(tmp_path: Path) -> N
     assert (own.inside, own.gpu.peak) == (base.inside, base.gpu.peak)
 
 
-@pytest.mark.parametrize("said", [{"like": "TPU"}, {"gpus": 8}, [8], "mine"])
-def test_what_is_no_machine_is_refused(tmp_path: Path, said: object) -> None:
-    with pytest.raises(ValueError):
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        ({"like": "TPU"}, "like TPU"),
+        ({"like": ["H100"]}, "like"),
+        ({"gpus": 8}, "gpus in"),
+        ([8], "found: list"),
+        ("mine", "found: str"),
+        ({"name": ""}, "name '' in the file\nwhy: it is a name"),
+        ({"memory": "lots"}, "memory 'lots' in the file\nwhy: it is a number above 0"),
+        ({"memory": -80}, "memory -80"),
+        ({"watts": float("nan")}, "watts nan"),
+        ({"node": 0}, "node 0"),
+        ({"node": 7.5}, "node 7.5 in the file\nwhy: it is a whole number"),
+        ({"inside": 5}, "inside 5 in the file\nwhy: it is an object with any of alpha"),
+        ({"inside": {"speed": 5}}, "any of alpha, bandwidth, switched, direct"),
+        ({"between": {"bandwidth": 0}}, "bandwidth 0 in between"),
+        ({"peak": {"bf16": 0}}, "bf16 0 in peak"),
+        ({"peak": {"int3": 1}}, "any of fp32"),
+    ],
+)
+def test_what_is_no_machine_is_refused(tmp_path: Path, said: object, words: str) -> None:
+    with pytest.raises(Refusal, match=words):
         read_node(written(tmp_path, said))
     with pytest.raises(ValueError, match="No such file"):
         read_node(tmp_path / "none.json")

@@ -105,7 +105,11 @@ def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
         (["--model", "gpt5"], "found: gpt2-xl, gpt3-175b"),
         (["--gpus", "8"], "found: no number and GPU with an x between them"),
         (["--gpus", "8xP100"], "found: A100-40, A100-80, H100"),
-        (["--global-batch", "0"], "asked: 0 sequences of 2048"),
+        (["--gpus", "0xH100"], "found: 0 GPUs"),
+        (["--global-batch", "0"], "found: 0 sequences"),
+        (["--seq", str(2**28)], "found: 268435456 tokens"),
+        (["--tokens", "nan"], "asked: a bill with --tokens"),
+        (["--price", "-3"], "found: -3"),
         (["--seq", "0"], "found: sequence = 0"),
         (["--precision", "int4"], "found: fp32, fp16, bf16, fp8"),
     ],
@@ -123,10 +127,11 @@ def test_the_command_judges_a_layout_on_a_machine_of_ones_own(
     machine, config = tmp_path / "hardware.json", tmp_path / "config.json"
     machine.write_text(json.dumps({"like": "H100", "name": "mine", "adapters": 4}))
     config.write_text(json.dumps(asdict(model("llama2-7b"))))
-    words = ["--config", str(config), "--hardware", str(machine), "--gpus", "2x8xmine"]
+    words = ["--config", str(config), "--hardware", str(machine), "--global-batch", "64"]
+    assert main(["plan", *words, "--gpus", "16xH100"]) == 2  # it would be planned without the file
+    assert "called mine there" in capsys.readouterr().err
+    words += ["--gpus", "2x8xmine"]
     words += [
-        "--global-batch",
-        "64",
         "--layout",
         "tp8",
         "zero1",
