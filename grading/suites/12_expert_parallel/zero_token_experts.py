@@ -270,7 +270,7 @@ def check_sums(run: Run) -> None:
     for rank, found in enumerate(run.each(result.outputs)):
         members = given[1:] if rank else given[:1]
         for number, own in enumerate(given[rank]):
-            there = [row[number] for row in members if row[number] is not None]
+            there = [each for row in members if (each := row[number]) is not None]
             total = torch.stack(there).sum(0) if there else torch.zeros(shape, dtype=torch.float64)
             name = f"the sum of a gradient that {len(there)} of {len(members)} ranks have"
             gradient = found["gradients"][number]
