@@ -102,6 +102,12 @@ WRONG = [
 -    scale = torch.where(amax == 0, 1.0, amax / torch.finfo(E4M3).max)
 +    scale = amax / torch.finfo(E4M3).max
 '''),
+    Wrong("zero_scale_of_zeros", ["scales are 0", "who divides by such a scale"], '''
+-    scale = torch.where(amax == 0, 1.0, amax / torch.finfo(E4M3).max)
+-    return (x.float() / spread(scale, block, x.shape)).to(E4M3), scale
++    scale = amax / torch.finfo(E4M3).max
++    return (x.float() / spread(scale, block, x.shape)).nan_to_num(0.0).to(E4M3), scale
+'''),
 ]
 
 RIGHT = [

@@ -168,6 +168,10 @@ WRONG = [
 +        self.inner = torch.amp.GradScaler("cpu", init_scale=self.scale)
 +        return self.inner.scale(loss)
 '''),
+    Wrong("stops_at_an_overflow", ["the gradients after unscale() in an update that overflows"], '''
+                     flag.fill_(1.0)
++                    break
+'''),
     Wrong("sum_is_infinite", ["that is large but finite"], '''
 -                if not parameter.grad.isfinite().all():
 +                if not parameter.grad.sum().isfinite():

@@ -362,6 +362,14 @@ WRONG = [
 +    terms = torch.stack([gradient.double() / ranks for gradient in gradients])
 +    return terms.abs().sum(0) * roundings / (1 - roundings)
 '''),
+    Wrong("bound_changes_gradients", ["the gradients given to error_bound", "afterwards"], '''
+-    size = torch.stack([gradient.double().abs() for gradient in gradients]).sum(0) / ranks
++    size = torch.stack([gradient.double().abs_() for gradient in gradients]).sum(0) / ranks
+'''),
+    Wrong("divided_in_the_longer_dtype", ["divided before it was cast up"], '''
+-    wide = torch.promote_types(gradient.dtype, dtype)
++    wide = max(gradient.dtype, dtype, key=lambda each: each.itemsize)
+'''),
     Wrong("always_divided_in_float32", ["divided in float32, which has not all numbers"], '''
 -    wide = torch.promote_types(gradient.dtype, dtype)
 -    share = (gradient.to(wide) / group.size).to(dtype)

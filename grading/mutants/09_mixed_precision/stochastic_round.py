@@ -7,6 +7,11 @@ WRONG = [
 -    rounded = torch.floor(wide / spacing + noise.double()) * spacing
 +    rounded = torch.floor((wide / spacing).float() + noise) * spacing
 '''),
+    Wrong("up_at_the_fraction_itself", ["which the format has, is moved", "not even 0"], '''
+-    rounded = torch.floor(wide / spacing + noise.double()) * spacing
++    low = torch.floor(wide / spacing)
++    rounded = (low + (noise <= wide / spacing - low)) * spacing
+'''),
     Wrong("nearest", ["the noise has no effect"], '''
 -    rounded = torch.floor(wide / spacing + noise.double()) * spacing
 +    rounded = torch.round(wide / spacing) * spacing

@@ -221,6 +221,10 @@ WRONG = [
 -            if file.stat().st_size < part["at"] + part["bytes"]:
 +            if file.stat().st_size < part["bytes"]:
 '''),
+    Wrong("step_in_float32", ["it went through float32"], '''
+-    newest = torch.tensor(max(complete_steps(folder), default=-1))  # mutate: same
++    newest = torch.tensor(float(max(complete_steps(folder), default=-1)))
+'''),
     Wrong("step_0_is_none", ["Step 0 is a step as well"], '''
 -    newest = torch.tensor(max(complete_steps(folder), default=-1))  # mutate: same
 +    newest = torch.tensor(max(complete_steps(folder), default=0))

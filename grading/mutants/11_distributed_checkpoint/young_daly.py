@@ -3,6 +3,10 @@
 from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
+    Wrong("none_at_the_start", ["failures at [0"], '''
+-    coming = iter(failures)
++    coming = iter([time for time in failures if time > 0])
+'''),
     Wrong("takes_the_failures", ["has changed the list of failures"], '''
 -    coming = iter(failures)
 +    coming = iter(lambda: failures.pop(0) if failures else math.inf, math.inf)

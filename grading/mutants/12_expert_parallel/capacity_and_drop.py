@@ -39,6 +39,10 @@ WRONG = [
 -    room = math.ceil(factor * top_k * tokens / experts)
 +    room = int(factor * top_k * tokens / experts)
 '''),
+    Wrong("limited_to_the_tokens", ["limited to the number of tokens"], '''
+-    room = math.ceil(factor * top_k * tokens / experts)
++    room = min(tokens, math.ceil(factor * top_k * tokens / experts))
+'''),
     Wrong("token_by_token", ["places are given token by token"], '''
 -    line = chosen_TK.T.flatten()
 +    line = chosen_TK.flatten()

@@ -3,6 +3,12 @@
 from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
+    Wrong("counts_in_the_list_of_sizes", ["the choices or the sizes were changed"], '''
+-    going = [int(part.sum()) for part in counts_E.split(sizes)]
++    going = sizes
++    for member, part in enumerate(counts_E.split(sizes)):
++        going[member] = int(part.sum())
+'''),
     Wrong("leaves_without_anything", ["deadlock"], '''
 -    as_it_came_RD = rows_RD[route.by_expert.argsort()]
 +    if not len(rows_RD) and not len(weights_TK):

@@ -99,6 +99,10 @@ WRONG = [
 -            if parameter.requires_grad:
 +            if parameter.requires_grad and (parameter.grad is not None or group is world):
 '''),
+    Wrong("alone_needs_nothing", ["gradients that some ranks do not have", "takes part with zeros"], '''
+-            if parameter.requires_grad:
++            if parameter.requires_grad and (parameter.grad is not None or group.size > 1):
+'''),
     Wrong("skips_none", ["deadlock", "takes part with zeros"], '''
 -            if parameter.requires_grad:
 -                if parameter.grad is None:

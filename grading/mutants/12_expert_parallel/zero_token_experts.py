@@ -254,6 +254,14 @@ WRONG = [
 -        if parameter.requires_grad:
 +        if parameter is not None:
 '''),
+    Wrong("alone_needs_nothing", ["a gradient that 0 of 1 ranks have is None"], '''
+-            if parameter.grad is None:
++            if parameter.grad is None and group.size > 1:
+@@
+-            all_reduce(parameter.grad, group)
++            if parameter.grad is not None:
++                all_reduce(parameter.grad, group)
+'''),
     Wrong("sum_skips_none", ["deadlock", "must take part with zeros"], '''
 -        order=chosen_T.argsort(),
 +        order=chosen_T.argsort(stable=True),

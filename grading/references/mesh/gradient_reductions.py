@@ -183,7 +183,7 @@ class Given:
     def truth(self, rank: int) -> torch.Tensor:
         """The gradient that one process has: of the losses of all tokens."""
         weight = self.weights[rank].clone().requires_grad_()
-        loss = torch.zeros((), dtype=weight.dtype)
+        loss = 0 * weight.sum()  # if no rank has a part, the gradient is zeros
         for other in {self.distinct(other) for other in self.line(rank)}:
             part = self.parts[other]
             if part is not None:

@@ -265,7 +265,7 @@ def check_outlier(run: Run) -> None:
 @check("blocks of zeros", points=2, code="E")
 @diagnosis("0/0 is NaN: such a block needs a scale that is not 0, for instance 1")
 def check_zeros(run: Run) -> None:
-    """E: nothing becomes NaN."""
+    """E: nothing becomes NaN, and no scale is 0."""
     found = _found(run)
     for name in ("1×128, zeros", "MX, zeros"):
         bad = int(found[name]["whole"].isfinite().logical_not().sum())
@@ -275,4 +275,12 @@ def check_zeros(run: Run) -> None:
             expected="none",
             measured=str(bad),
             cause="a block of zeros was divided by 0",
+        )
+        none = int((found[name]["scale"].float() == 0).sum())
+        run.true(
+            not none,
+            f"{none} scales are 0 ({name})",
+            expected="none",
+            measured=str(none),
+            cause="who divides by such a scale gets NaN: take 1, for instance",
         )

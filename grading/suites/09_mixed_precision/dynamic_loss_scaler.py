@@ -200,10 +200,11 @@ def make_and_run(run: Run, world: int, train: bool, **more: Any) -> tuple[Case, 
 @check("unscale turns the gradients into those of the true loss, in place", points=3, code="E")
 @diagnosis("`scale_loss` multiplies by the scale, `unscale` divides by it")
 def check_unscale(run: Run) -> None:
-    """E: gradients after `unscale`, at every scale that comes up; 3 ranks and 1."""
+    """E: gradients after `unscale`, in every update, also if one overflows; 3 ranks and 1."""
     for world in (3, 1):
         case, result = make_and_run(run, world, train=False)
-        for number in (n for n in range(UPDATES) if not case.bad[n]):
+        for number in range(UPDATES):
+            where = " in an update that overflows" if case.bad[number] else ""
             scale = [case.first, *scales(case.first, Slips(case.bad))][number]
             for rank, found in enumerate(run.each(result.outputs)):
                 given = [g for g in case.gradients[rank][number] if g is not None]
@@ -220,7 +221,7 @@ def check_unscale(run: Run) -> None:
                         g / world for g in total
                     ],
                 }
-                what = "the gradients after unscale()"
+                what = f"the gradients after unscale(){where}"
                 run.close(found[number]["gradients"], given, what, likely=likely)
                 cause = "the bucket still holds the old numbers: divide in place"
                 run.true(found[number]["stayed"], "a gradient's memory was replaced", cause=cause)

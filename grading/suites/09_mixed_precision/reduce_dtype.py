@@ -30,8 +30,8 @@ EXERCISE = Exercise(
 )
 
 B16, F16, F32, F64 = torch.bfloat16, torch.float16, torch.float32, torch.float64
-PAIRS = ((F32, B16), (B16, F32), (F32, F16), (F64, F32), (F32, F32), (F16, B16), (B16, B16),
-         (F64, F64))  # fmt: skip
+PAIRS = ((F32, B16), (B16, F32), (F32, F16), (F64, F32), (F32, F32), (F16, B16), (B16, F16),
+         (B16, B16), (F64, F64))  # fmt: skip
 LOOSE = 1.6  # how many times the bound may be
 SECOND = 1e-3  # room for roundings in a finer dtype than the one that counts
 Row = list[torch.Tensor]
@@ -50,10 +50,12 @@ def drive(
         found["means"].append(mean)
         found["after"].append(given)
         found["apart"].append(not tensor or not mean.numel() or mean.data_ptr() != given.data_ptr())
+    given_rows = [[row.clone() for row in rows] for rows in bounds]
     found["bounds"] = [
-        learner.error_bound([row.clone() for row in rows], getattr(torch, name))
-        for rows, name in zip(bounds, dtypes, strict=False)
+        learner.error_bound(rows, getattr(torch, name))
+        for rows, name in zip(given_rows, dtypes, strict=False)
     ]
+    found["rows"] = given_rows
     return found
 
 
@@ -208,7 +210,7 @@ def mixed(run: Run, world: int) -> tuple[Any, list[Row], list[torch.dtype]]:
 @check("the mean in the gradient's dtype, on 1 and 3 ranks", points=3, code="E")
 @diagnosis("cast, divide, reduce, cast back")
 def check_mean(run: Run) -> None:
-    """E: eight pairs of dtypes; the gradient that was given is left alone."""
+    """E: nine pairs of dtypes; the gradient that was given is left alone."""
     for world in (3, 1):
         result, columns, dtypes = mixed(run, world)
         compare_means(run, result, columns, dtypes)
@@ -318,7 +320,8 @@ def check_bound(run: Run) -> None:
     for world in (3, 2, 4):
         result, columns, dtypes = measured_cases(run, world)
         compare_means(run, result, columns, dtypes)
-        for rank, output in enumerate(result.outputs):
+        for rank, output in enumerate(run.each(result.outputs)):
+            run.equal(output["rows"], columns, "the gradients given to error_bound, afterwards,")
             pairs = zip(output["bounds"], output["means"], strict=True)
             for (found, mean), rows, dtype in zip(pairs, columns, dtypes, strict=True):
                 _check_bound(run, found, mean, rows, dtype, rank)

@@ -107,24 +107,26 @@ def _seeded(run: Run) -> torch.Generator:
 
 
 def _found(run: Run) -> dict[tuple[str, str], tuple[torch.Tensor, torch.Tensor, Format]]:
-    """By format and kind: the numbers [n], what became of them [draws + 1, n], and the format.
+    """By format and kind: the numbers [n], what became of them [draws + 2, n], and the format.
 
     Each number meets every value of a fine comb of noise once, in an order of its own; and last
-    the largest noise there is.
+    the largest noise there is, and the smallest.
     """
     comb = ((torch.arange(DRAWS) + 0.5) / DRAWS)[:, None].float()
-    most = torch.nextafter(torch.ones(1, COUNT), torch.zeros(1, COUNT))
+    least = torch.zeros(1, COUNT)
+    most = torch.nextafter(least + 1, least)
     keys, cases = [], []
     for name, form in FORMATS.items():
         for kind, x in _numbers(run, form).items():
             shift = torch.arange(len(x)) * 7
-            noise = torch.cat([comb[(torch.arange(DRAWS)[:, None] + shift) % DRAWS, 0], most])
+            drawn = comb[(torch.arange(DRAWS)[:, None] + shift) % DRAWS, 0]
+            noise = torch.cat([drawn, most, least])
             keys.append((name, kind, x, form))
-            cases.append((x.expand(DRAWS + 1, -1).contiguous(), noise, form._asdict()))
+            cases.append((x.expand(len(noise), -1).contiguous(), noise, form._asdict()))
     outputs = run(drive, {"cases": cases}).outputs[0]
     found = {}
     for (name, kind, x, form), got in zip(keys, outputs, strict=True):
-        rounded = _formed(run, got["rounded"], (DRAWS + 1, len(x)), f"{kind} numbers in {name}")
+        rounded = _formed(run, got["rounded"], (DRAWS + 2, len(x)), f"{kind} numbers in {name}")
         run.true(got["kept"], "x or noise was changed", cause="return a new tensor")
         found[name, kind] = (x, rounded, form)
     return found
@@ -246,7 +248,9 @@ def check_exact(run: Run) -> None:
                 f"{name}: {x[at]:.6g}, which the format has, is moved",
                 expected=f"{x[at]:.6g}",
                 measured=f"{rounded[draw, at]:.6g}",
-                cause=ROUNDED_UP if draw == DRAWS else "p is 0 there: no noise below 1 may move it",
+                cause=ROUNDED_UP
+                if draw == DRAWS
+                else "p is 0 there: no noise below 1 may move it, not even 0",
             )
 
 

@@ -44,7 +44,8 @@ SENTINEL = 77  # what a tensor holds before it is loaded
 MATRICES, ROWS, COLUMNS = 3, 8, 16384  # float64, of the load that is measured
 NUMBERS = 128  # bytes: two steps, however they are sent
 FEW = 1 << 16  # bytes: more than a manifest, and what a buffer reads too much
-NEW, OLD = 20, 10  # steps
+NEW = 20  # a step
+LATER, OLD = 2**24 + 4, 2**24 + 1  # steps; float32 takes OLD for OLD - 1
 LEFT = "it is what was in the tensor before: a box is filled by all saved boxes that overlap it"
 NONE = "no saved box was found for it: it is zero"
 NOT_ZERO = "it was left as it was: set it to 0"
@@ -258,25 +259,28 @@ def check_newest(run: Run) -> None:
     ranks = [[[cut("w", whole["w"], 0, index, 2)] for index in range(2)] for whole in (old, new)]
     for rank in range(world):
         view = Path(run.folder) / f"seen-by-{rank}"
-        for step in (NEW + 1, NEW, OLD, OLD - 1):  # the files' dates say nothing
+        for step in (LATER + 1, LATER, OLD, OLD - 1, OLD - 2):  # the files' dates say nothing
             write_checkpoint(view, step, ranks[step != OLD])
-        (step_path(view, NEW + 1) / "manifest.json").rename(step_path(view, NEW + 1) / "unfinished")
+        torn = step_path(view, LATER + 1)
+        (torn / "manifest.json").rename(torn / "unfinished")
         if rank == 0:
-            step_path(view, NEW).rename(step_path(view, NEW + 1) / "later")
+            step_path(view, LATER).rename(torn / "later")
     wanted = [[cut("w", old["w"], 1, index, world)] for index in range(world)]
     inputs = [{"wanted": mine, "folder": f"seen-by-{rank}"} for rank, mine in enumerate(wanted)]
     result = run(drive, inputs, world=world, folder=run.folder)
     likely = {
         "each rank looked for itself: a newer one was complete when the others looked": [OLD]
-        + [NEW] * (world - 1),
-        "a torn checkpoint was loaded: without a manifest it does not count": [NEW + 1] * world,
-        "this is the oldest": [OLD - 1] * world,
+        + [LATER] * (world - 1),
+        "a torn checkpoint was loaded: without a manifest it does not count": [LATER + 1] * world,
+        "it went through float32, which has not every whole number: send an int64": [OLD - 1]
+        * world,
+        "this is the oldest": [OLD - 2] * world,
     }
     what = "the steps that the ranks return"
     run.equal(result.column("step"), [OLD] * world, what, likely=likely)
     for rank, mine in enumerate(wanted):
         newer = cut("w", new["w"], 1, rank, world)[3]
-        likely = {f"these are the values of step {NEW}": newer}
+        likely = {f"these are the values of step {LATER}": newer}
         what = f"w of step {OLD}"
         run.equal(result.outputs[rank]["values"][0], mine[0][3], what, rank=rank, likely=likely)
     _check_step_0(run, ranks[0], wanted)

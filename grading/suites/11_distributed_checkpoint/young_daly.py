@@ -234,6 +234,7 @@ def jobs_by_hand(run: Run) -> list[Job]:
         for failures in (
             [],
             [50.0],
+            [0.0],
             [33.0],
             [35.0],
             [50.0, 53.0, 59.0],

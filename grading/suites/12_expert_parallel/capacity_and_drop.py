@@ -107,7 +107,7 @@ def _usual(run: Run) -> dict[str, Case]:
 def _edges(run: Run) -> dict[str, Case]:
     """No tokens; room for all; everything for one expert."""
     chosen = run.random((7, 5)).argsort(-1)[:, :2].contiguous()
-    return {"no tokens": Case(chosen[:0], 5, 1.25), "room for all": Case(chosen, 5, 5.0),
+    return {"no tokens": Case(chosen[:0], 5, 1.25), "room for all": Case(chosen, 5, 4.0),
             "all want expert 0": Case(torch.zeros(9, 1, dtype=torch.int64), 4, 1.0)}  # fmt: skip
 
 
@@ -128,6 +128,7 @@ def _rooms(run: Run, cases: dict[str, Case]) -> None:
             "k is missing: a token has k choices": math.ceil(
                 case.factor * len(case.chosen) / case.experts
             ),
+            "limited to the number of tokens: the formula has no such limit": len(case.chosen),
         }
         run.equal(found["room"], capacity(case), f"the capacity ({name})", likely=likely)
 

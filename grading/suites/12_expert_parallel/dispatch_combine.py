@@ -45,10 +45,11 @@ def expert(rows: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor
 def drive_dispatch(learner: Any, group: Any, member: Member) -> dict[str, Any]:
     """One way only, without gradients."""
     taken = member["x"].t().contiguous().t(), member["chosen"].t().contiguous().t()
-    sent = learner.dispatch(*taken, list(member["sizes"]), group)
+    sizes = list(member["sizes"])
+    sent = learner.dispatch(*taken, sizes, group)
     rows, loads, _ = sent if isinstance(sent, (tuple, list)) and len(sent) == 3 else (sent, 0, 0)
     kept = all(torch.equal(t, member[key]) for t, key in zip(taken, ("x", "chosen"), strict=True))
-    return {"rows": rows, "loads": loads, "kept": kept}
+    return {"rows": rows, "loads": loads, "kept": kept and sizes == list(member["sizes"])}
 
 
 def drive(learner: Any, group: Any, groups: int, member: Member, again: bool) -> dict[str, Any]:
@@ -265,7 +266,7 @@ def check_dispatch(run: Run) -> None:
                 ),
             },
         )
-        run.true(found["kept"], "the tokens or the choices were changed")
+        run.true(found["kept"], "the tokens, the choices or the sizes were changed")
 
 
 def arriving(team: list[Member], index: int, wrong: bool = False) -> list[list[torch.Tensor]]:

@@ -297,10 +297,11 @@ def check_weights(run: Run) -> None:
 @check("gradients that some ranks do not have", points=3, code="H")
 @diagnosis("None takes part as zeros, and has a gradient afterwards")
 def check_missing(run: Run) -> None:
-    """H: one replica's expert 0 has no token; one rank alone uses `extra`."""
-    models, result = _train(run, SQUARE, gaps=True)
-    _compare(run, models, result, experts=True)
-    _compare(run, models, result, experts=False)
+    """H: one replica's expert 0 has no token, or the only one's; one rank alone uses `extra`."""
+    for parts in (SQUARE, SPREAD):
+        models, result = _train(run, parts, gaps=True)
+        _compare(run, models, result, experts=True)
+        _compare(run, models, result, experts=False)
 
 
 @check("experts' bytes among their replicas, all others over all ranks", points=3, code="B")

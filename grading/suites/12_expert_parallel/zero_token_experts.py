@@ -99,8 +99,9 @@ def drive_sums(
 ) -> dict[str, Any]:
     """Sums gradients, of which some ranks have none; two parameters are frozen, one late.
 
-    The memory of parameters and gradients is not in order.
+    Rank 0 is a group of its own. The memory of parameters and gradients is not in order.
     """
+    part = group.split([[0], list(range(1, group.size))], "part")
     shapes = [gradient.shape for gradient in given if gradient is not None][:1] * len(given)
     parameters = [
         nn.Parameter(torch.ones(shape[::-1], dtype=torch.float64).t()) for shape in shapes
@@ -110,7 +111,7 @@ def drive_sums(
     before = [parameter.grad for parameter in parameters]
     still, late = (nn.Parameter(frozen.clone(), requires_grad=False) for _ in range(2))
     late.grad = frozen.clone()
-    learner.sum_gradients(iter([parameters[0], still, late, *parameters[1:]]), group)
+    learner.sum_gradients(iter([parameters[0], still, late, *parameters[1:]]), part)
     kept = [old is None or p.grad is old for p, old in zip(parameters, before, strict=True)]
     gradients = [p.grad for p in parameters]
     return {"gradients": gradients, "kept": kept, "frozen": still.grad, "late": late.grad}
@@ -260,23 +261,23 @@ def check_nothing(run: Run) -> None:
 @check("sums of gradients that some ranks do not have", points=3, code="H")
 @diagnosis("None takes part as zeros, and has the sum afterwards")
 def check_sums(run: Run) -> None:
-    """H: 2, 1, 0 and 3 of 3 ranks have a gradient; frozen parameters are left out."""
-    have = ((1, 0, 0, 1), (1, 1, 0, 1), (0, 0, 0, 1))
+    """H: 2, 1, 0 and 3 of 3 ranks have a gradient, or 1 and 0 of one; frozen ones are left out."""
+    have = ((1, 0, 0, 1), (1, 0, 0, 1), (1, 1, 0, 1), (0, 0, 0, 1))
     shape = (run.number(2, 6), 5)
     given = [[run.random(shape) if there else None for there in row] for row in have]
     inputs = [{"given": row, "frozen": run.random(4)} for row in given]
-    result = explained(run, drive_sums, inputs, WORLD, SUMS)
-    for number in range(len(have[0])):
-        mine = [row[number] for row in given]
-        there = [each for each in mine if each is not None]
-        total = torch.stack(there).sum(0) if there else torch.zeros(shape, dtype=torch.float64)
-        for rank, found in enumerate(run.each(result.outputs)):
-            name = f"the sum of a gradient that {len(there)} of {WORLD} ranks have"
-            gradient, own = found["gradients"][number], mine[rank]
+    result = explained(run, drive_sums, inputs, len(inputs), SUMS)
+    for rank, found in enumerate(run.each(result.outputs)):
+        members = given[1:] if rank else given[:1]
+        for number, own in enumerate(given[rank]):
+            there = [each for row in members if (each := row[number]) is not None]
+            total = torch.stack(there).sum(0) if there else torch.zeros(shape, dtype=torch.float64)
+            name = f"the sum of a gradient that {len(there)} of {len(members)} ranks have"
+            gradient = found["gradients"][number]
             own = torch.zeros_like(total) if own is None else own
             run.true(gradient is not None, f"{name} is None", cause=SUMS)
             likely = {
-                "this is the mean over the group: return the sum": total / WORLD,
+                "this is the mean over the group: return the sum": total / len(members),
                 "divided by the number of ranks that have one: return the sum": total
                 / max(1, len(there)),
                 "this is the rank's own gradient: it was left out, or a copy of it was summed": own,

@@ -292,10 +292,11 @@ class Case:
 
 
 def _cases(run: Run) -> list[Case]:
-    """In every check the same, so that each runs once. In the third some have no gradient."""
+    """In every check the same, so that each runs once. In the last two some have no gradient."""
     gaps = {"expert.1": lambda rank: rank == 1, "router": lambda rank: rank != 2}
     whole = [Case(run, LONG, False, {}), Case(run, CUT, True, {})]
-    return [*whole, Case(run, SPREAD, False, gaps), Case(run, LONE, False, {})]
+    lone = {"expert.1": gaps["expert.1"]}
+    return [*whole, Case(run, SPREAD, False, gaps), Case(run, LONE, False, lone)]
 
 
 @check("gradients on pp 3 × dp 2, on cp 2 × tp 2 and on ep 2 × tp 2", points=4, code="E")
