@@ -20,7 +20,7 @@ WRONG = [
 +            self.load_state_dict({"document": 0, "token": 0})
              raise StopIteration
 '''),
-    Wrong("keeps_what_is_open", ["of a loader that was used before"], '''
+    Wrong("keeps_what_is_open", ["two rows of a used loader"], '''
 -        self.open: deque[torch.Tensor] = deque()  # here and not used up, the first: `document`
 +        self.open = getattr(self, "open", deque())
 '''),
