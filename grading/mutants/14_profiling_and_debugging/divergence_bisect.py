@@ -3,6 +3,10 @@
 from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
+    Wrong("norm_of_the_suspect", ["not of the suspect's"], '''
+-    limit = 4 * (step + 1) ** 0.5 * eps * right.norm()
++    limit = 4 * (step + 1) ** 0.5 * eps * other.norm()
+'''),
     Wrong("absolute", ["an absolute tolerance"], '''
 -    limit = 4 * (step + 1) ** 0.5 * eps * right.norm()
 +    limit = 4 * (step + 1) ** 0.5 * eps

@@ -3,6 +3,10 @@
 from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
+    Wrong("loaded_state_not_told", ["with the state of one that was loaded"], '''
+-        return {"document": self.document, "token": self.token}
++        return {"document": self.document, "token": self.token if self.open else 0}
+'''),
     Wrong("asks_when_it_needs", ["the store is idle while the loader waits"], '''
 -        while self.asked < len(self.documents) and len(self.coming) <= self.ahead:
 +        while self.asked < len(self.documents) and not self.coming:
@@ -16,7 +20,7 @@ WRONG = [
 +            self.load_state_dict({"document": 0, "token": 0})
              raise StopIteration
 '''),
-    Wrong("keeps_what_is_open", ["of a loader that was used before"], '''
+    Wrong("keeps_what_is_open", ["two rows of a used loader"], '''
 -        self.open: deque[torch.Tensor] = deque()  # here and not used up, the first: `document`
 +        self.open = getattr(self, "open", deque())
 '''),

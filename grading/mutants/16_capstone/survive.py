@@ -60,6 +60,10 @@ WRONG = [
 -    saver = AsyncSaver(folder, group, keep=keep)
 +    saver = AsyncSaver(folder, group, keep=2)
 '''),
+    Wrong("last_step_not_saved", ["the last save is missing"], '''
+-        if job.sampler.step % interval == 0:
++        if job.sampler.step % interval == 0 and job.sampler.step < steps:
+'''),
     Wrong("never_resumes", ["the job begins again"], '''
 -    resume_training(training, folder, group)
 '''),

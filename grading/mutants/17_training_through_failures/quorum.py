@@ -3,6 +3,17 @@
 from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
+    Wrong("batch_zero_goes_back", ["rank 3 holds batch 0"], '''
+-    kept = {rank: batch for rank, batch in held.items() if rank in present}
+-    left = sorted([*todo, *(batch for rank, batch in held.items() if rank not in present)])
++    kept = {rank: batch for rank, batch in held.items() if rank in present and batch}
++    left = sorted([*todo, *(batch for rank, batch in held.items() if rank not in kept)])
+'''),
+    Wrong("sorts_todo", ["an argument was changed"], '''
+-    left = sorted([*todo, *(batch for rank, batch in held.items() if rank not in present)])
++    todo.sort()
++    left = sorted([*todo, *(batch for rank, batch in held.items() if rank not in present)])
+'''),
     Wrong("batch_zero_is_none", ["rank 3 holds batch 0"], '''
 -    kept = {rank: batch for rank, batch in held.items() if rank in present}
 +    kept = {rank: batch for rank, batch in held.items() if rank in present and batch}

@@ -3,6 +3,16 @@
 from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
+    Wrong("other_memory", ["the tensor has moved to other memory"], '''
+-    tensor.div_(max(count, 1))
++    tensor.set_(tensor / max(count, 1))
+'''),
+    Wrong("alone_nothing_to_do", ["the mean of 0 of 1 ranks"], '''
++    if group.size == 1:
++        return int(present)
+     if not present:
+         tensor.zero_()
+'''),
     Wrong("nan_is_hidden", ["a NaN of the others must be seen"], '''
      if not present:
          tensor.zero_()

@@ -3,6 +3,10 @@
 from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
+    Wrong("outer_called_again", ["objects have called `outer`", "call it once"], '''
+         self.outer = outer(self.anchors)
++        self.lr = outer(self.anchors).param_groups[0]["lr"]
+'''),
     Wrong("wider_wire", ["bytes sent in step 2 in torch.bfloat16"], '''
 -            all_reduce(anchor.grad, self.group, "avg")
 +            wide = anchor.grad.double()

@@ -3,6 +3,12 @@
 from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
+    Wrong("averages_in_float32", ["as large as float32's rounding"], '''
+-                    all_reduce(parameter.detach(), self.group, "avg")
++                    narrow = parameter.detach().float()
++                    all_reduce(narrow, self.group, "avg")
++                    parameter.data.copy_(narrow)
+'''),
     Wrong("wider_wire", ["bytes sent in step 3 in torch.bfloat16"], '''
 -                    all_reduce(parameter.detach(), self.group, "avg")
 +                    wide = parameter.detach().double()

@@ -3,6 +3,14 @@
 from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
+    Wrong("whole_ratio", ["the weight of"], '''
+-            scale = max(1.0, rows / columns) ** 0.5
++            scale = max(1, rows // columns) ** 0.5
+'''),
+    Wrong("frozen_embeddings_too", ["a frozen parameter is in it"], '''
+-        if parameter.requires_grad:
++        if parameter.requires_grad or id(parameter) in outside:
+'''),
     Wrong("zeros_are_no_gradient", ["the weight of"], '''
 -            if parameter.grad is None:
 +            if parameter.grad is None or not parameter.grad.any():

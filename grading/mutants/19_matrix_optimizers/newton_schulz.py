@@ -69,6 +69,10 @@ WRONG = [
 ]
 
 RIGHT = [
+    Right("norm_as_a_product", "the squared norm is a product, whose operations torch counts", '''
+-    x = matrix / matrix.norm().clamp(min=1e-7)
++    x = matrix / torch.einsum("rc,rc->", matrix, matrix).sqrt().clamp(min=1e-7)
+'''),
     Right("variant_two_branches", "a tall matrix is multiplied from the right, not transposed", '''
 import torch
 

@@ -3,6 +3,10 @@
 from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
+    Wrong("results_are_flat", ["has the wrong shape", "a piece may have any shape"], '''
+-    return [parts[n].view_as(piece) for n, piece in enumerate(directions)]
++    return [parts[n] for n in range(len(directions))]
+'''),
     Wrong("wider_wire", ["float32 was sent in float64"], '''
 -    sent = torch.cat([directions[n].flatten() for n in order])
 +    sent = torch.cat([directions[n].flatten() for n in order]).double()

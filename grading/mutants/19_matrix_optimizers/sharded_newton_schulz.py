@@ -3,6 +3,17 @@
 from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
+    Wrong("first_gram_ahead", ["the collectives of 0 steps", "that no step needs"], '''
+-    for _ in range(steps):
+-        gram = x @ x.T
+-        all_reduce(gram, group)
++    gram = x @ x.T
++    all_reduce(gram, group)
++    for step in range(steps):
++        if step:
++            gram = x @ x.T
++            all_reduce(gram, group)
+'''),
     Wrong("wider_gram_matrices", ["for a part in torch.float32"], '''
 -        gram = x @ x.T
 +        gram = (x @ x.T).double()
@@ -45,7 +56,7 @@ WRONG = [
 -    return x.T if dim == 0 else x
 +    return x
 '''),
-    Wrong("gathered", ["the list of collectives"], '''
+    Wrong("gathered", ["the collectives of"], '''
 -    x = part.T if dim == 0 else part
 +    from course_lib.comm import all_gather
 +    from course_lib.parallel import newton_schulz

@@ -159,6 +159,8 @@ def judges() -> dict[str, Judge]:
             lambda r, o, step: close(r, o, tolerance(step, r.dtype, o.dtype), 1.0),
         "the eps of the finer dtype: the coarser one rounds more":
             lambda r, o, step: close(r, o, 4 * math.sqrt(step + 1) * min(eps(r, o)), norm(r)),
+        "the tolerance is a part of the reference's norm, not of the suspect's":
+            lambda r, o, step: close(r, o, tolerance(step, r.dtype, o.dtype), norm(o)),
         "float32's eps for every dtype":
             lambda r, o, step: close(r, o, tolerance(step, torch.float32), norm(r)),
         "the eps of the suspect's dtype: the reference may have the coarser one":
@@ -256,10 +258,11 @@ def check_agree(run: Run) -> None:
     one, zero = torch.ones(4), torch.tensor([1.0, 0.0, 1.0, 1.0])
     hole = torch.where(zero == 0, math.nan, zero)
     cases += [(one, one * math.nan, 5), (one, one * math.inf, 5), (one * 0, one * 0, 0)]
-    cases.append((zero, hole, 5))
-    wanted += [False, False, True, False]
+    cases += [(zero, hole, 5), (one.bfloat16(), 2.5 * one.bfloat16(), 999)]
+    wanted += [False, False, True, False, False]
     names += ["a suspect that is NaN", "a suspect that is infinite", "tensors of zeros"]
     names.append("a suspect that is NaN where the reference is 0")
+    names.append("a suspect in bfloat16 that is 2.5 times the reference, at step 999")
     found = run(drive_agree, {"cases": cases}).outputs[0]
     answers = found["answers"]
     slips = {} if answers == wanted else judges()

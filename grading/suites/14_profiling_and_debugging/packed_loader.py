@@ -83,7 +83,7 @@ def drive(learner: Any, group: Any, cases: list[dict[str, Any]]) -> list[Any]:
 
 
 def drive_resume(learner: Any, group: Any, case: dict[str, Any], stops: list[int]) -> list[Any]:
-    """A loader's states after so many rows; a new one goes on from each, and so does a used one."""
+    """A loader's states after so many rows; a new one goes on from each, a used one from its."""
     found = []
     loader, _ = _loader(learner, group, case)
     states = [loader.state_dict(), *(loader.state_dict() for _ in loader)]
@@ -91,8 +91,9 @@ def drive_resume(learner: Any, group: Any, case: dict[str, Any], stops: list[int
         text = json.dumps(states[stop])
         again, store = _loader(learner, group, case)
         again.load_state_dict(json.loads(text))
+        passed_on = json.dumps(again.state_dict())  # before a row was read
         rest = [list(row) for row in again]
-        loader.load_state_dict(json.loads(text))
+        loader.load_state_dict(json.loads(passed_on))
         used = [list(row) for row in islice(loader, 2)]
         found.append({"text": text, "rest": rest, "asked": store.log, "used": used})
     return found
@@ -271,7 +272,7 @@ def check_resume(run: Run) -> None:
                 measured=f"{len(output['rest'])} rows, from token {here}",
                 cause=cause
             )  # fmt: skip
-            what = f"two rows of a loader that was used before, from the stop behind row {stop - 1}"
+            what = f"two rows of a used loader with the state of one that was loaded at row {stop}"
             run.equal(output["used"], right[:2], what)
             run.at_most(len(output["text"]), 200, "the state's JSON, in characters",
                         cause="a state says where, and holds no tokens")  # fmt: skip

@@ -241,7 +241,7 @@ def _same_folder(
         OTHERS: [*there, STEPS][-keep:],
         "saved after every step": list(range(STEPS - keep + 1, STEPS + 1)),
         "never saved": list(found),
-        "the last save is not complete: wait for it": there[:-1][-keep:],
+        "the last save is missing or not complete: make it, and wait for it": there[:-1][-keep:],
         "the checkpoints are one step off: a step that is made counts":
             [step - 1 for step in due[-keep:]],
         one: [STEPS],

@@ -227,10 +227,10 @@ def check_chance(run: Run) -> None:
 
 DEALS: list[tuple[list[int], list[tuple[int, int]], list[int], str]] = [
     ([4, 5, 6, 7, 8], [], [0, 1, 3], "a first step"),
-    ([8, 9, 10], [(0, 4), (1, 5), (2, 6), (3, 7)], [0, 2, 3], "rank 1 is lost"),
+    ([9, 8, 10], [(0, 4), (1, 5), (2, 6), (3, 7)], [0, 2, 3], "rank 1 is lost"),
     ([8, 9, 10], [(0, 4), (1, 5), (2, 6)], [0, 2, 5], "rank 1 is lost, rank 5 is back"),
     ([9], [(1, 3)], [0, 1, 2], "fewer batches than ranks"),
-    ([3, 4], [(0, 1), (1, 2), (3, 0)], [1, 3], "rank 0 is lost, rank 3 holds batch 0"),
+    ([3, 4], [(0, 1), (3, 0)], [1, 3], "rank 0 is lost, rank 1 is new, rank 3 holds batch 0"),
 ]
 
 

@@ -35,8 +35,10 @@ def drive(learner: Any, group: Any, rounds: list[list[Any]]) -> dict[str, Any]:
     found: list[dict[str, Any]] = []
     for present, values in rounds:
         mine = values.clone()
+        memory = mine.view(-1)
         count = learner.scale_by_present(mine, bool(present), group)
-        found.append({"count": count, "mean": mine})
+        stayed = mine.data_ptr() == memory.data_ptr()
+        found.append({"count": count, "mean": mine, "stayed": stayed})
     return {"found": found}
 
 
@@ -74,12 +76,12 @@ def compare(run: Run, rooms: Any, junk: float | None = None) -> None:
             every = torch.stack(tensors).sum(0)
             what = f"the mean of {len(here)} of {size} ranks"
             likely = {
+                "this is the rank's own tensor": tensors[rank],
                 "divided by the group's size: absent ranks must not count in the divisor": total
                 / size,
                 "absent ranks count in the sum": every / max(len(here), 1),
                 "this is the mean over all ranks: `present` is ignored": every / size,
                 "this is the sum: it is not divided": total,
-                "this is the rank's own tensor": tensors[rank],
             }
             mean = found["mean"]
             run.true(
@@ -88,6 +90,8 @@ def compare(run: Run, rooms: Any, junk: float | None = None) -> None:
                 cause="an absent rank's values must not matter: 0 · NaN is NaN",
             )
             run.close(mean, total / max(len(here), 1), what, likely=likely)
+            cause = "others may refer to its memory: write into it"
+            run.true(found["stayed"], "the tensor has moved to other memory", cause=cause)
             run.equal(found["count"], len(here), f"the number that is returned with {what}")
 
 
@@ -118,8 +122,9 @@ def check_junk(run: Run) -> None:
 @check("no rank is present", points=2, code="E")
 @diagnosis("zeros, and a count of 0")
 def check_nobody(run: Run) -> None:
-    """E: no division by zero."""
+    """E: no division by zero; also in a group of one rank, that heals alone."""
     compare(run, ROOMS[4:])
+    compare(run, ((0,), (1,)))
 
 
 @check("dtype and strides", points=2, code="E")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import torch
+from torch import nn
 
 from course_lib.grade.suite import Exercise, Run, check, diagnosis, in_part
 from grading.references.communication import workers
@@ -55,11 +57,17 @@ def drive(
     """Trains replicas of this rank with each pair of optimizers, when all of them are made."""
     said: dict[str, Any] = {}
     replicas = []
+    calls: list[str] = []
+
+    def counted(name: str, weights: list[nn.Parameter]) -> torch.optim.Optimizer:
+        calls.append(name)
+        return OUTER[name](weights)
+
     for inner, outer in WAYS:
         parameters = workers.replica(start)
         storages = [p.data_ptr() for p in parameters]
         optimizer = INNER[inner]([{"params": parameters[:1]}, {"params": parameters[1:]}])
-        made = learner.DiLoCo(optimizer, group, every, OUTER[outer])
+        made = learner.DiLoCo(optimizer, group, every, partial(counted, outer))
         replicas.append((inner, outer, parameters, storages, optimizer, made))
     for inner, outer, parameters, storages, optimizer, made in replicas:
         places, weights, untouched = [len(group.ledger.events)], [], True
@@ -78,6 +86,7 @@ def drive(
             "untouched": untouched,
             "stayed": storages == [p.data_ptr() for p in parameters],
         }
+    said["outer optimizers"] = len(calls)
     return said
 
 
@@ -123,6 +132,10 @@ def check_weights(run: Run) -> None:
             job = f"{inner} in {outer}, with a meeting every {EVERY} steps"
             what = f"the weights after step {{}} of {job}"
             run.steps(found["weights"], of_rank(right, rank), what, likely=likely)
+    for output in run.each(result.outputs):
+        calls = output["outer optimizers"]
+        what = f"{len(WAYS)} objects have called `outer` {calls} times"
+        run.true(calls == len(WAYS), what, cause="call it once, with θ")
 
 
 @check("each rank keeps the state of its inner optimizer", points=2, code="E")
@@ -163,8 +176,8 @@ def _compare_bytes(run: Run, dtype: torch.dtype) -> None:
                 if meets and sent in fair:
                     continue
                 likely = {
-                    **workers.in_other_dtypes(fair[0], dtype),
-                    "they meet in every step": -1 if meets else fair[0],
+                    **(workers.in_other_dtypes(fair[0], dtype) if meets else {}),
+                    "they meet in a step after which no meeting is due": -1 if meets else fair[0],
                     "twice as many: both weights and differences are sent, or the result is "
                     "sent again": 2 * fair[0],
                     "nothing is sent, although a meeting is due": 0 if meets else -1,

@@ -172,7 +172,7 @@ def check_alone(run: Run) -> None:
 
 
 @check("more ranks than matrices: a rank that owns none still takes part", points=2, code="H")
-@diagnosis("all ranks make both all-to-alls, if necessary with empty tensors")
+@diagnosis("all ranks make both all-to-alls, also with empty tensors; a piece may have any shape")
 def check_idle(run: Run) -> None:
     """H: two matrices on 4 ranks; a matrix of which a rank has nothing; what is given stays."""
     result = _compare(run, cut_in_a_row(_matrices(run, 2), 4), lay=in_two_rows)

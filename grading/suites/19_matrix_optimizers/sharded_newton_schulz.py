@@ -145,19 +145,22 @@ def check_zeros(run: Run) -> None:
 @check("one number, and then a Gram matrix in each step", points=3, code="B")
 @diagnosis("reduce X·Xᵀ of the side that is not cut; gather nothing")
 def check_bytes(run: Run) -> None:
-    """B: calls and bytes of each rank, for both dimensions and two dtypes."""
+    """B: calls and bytes of each rank, for both dimensions and two dtypes; no steps at all."""
     whole = run.random((4, 15))
-    for dim, matrix in ((1, whole), (0, whole.T.contiguous().float())):
+    cases = (1, whole, 5), (0, whole.T.contiguous().float(), 5), (1, whole, 0)
+    for dim, matrix, steps in cases:
         terms, size = 2000 if matrix.dtype == torch.float32 else 200, matrix.itemsize
-        result = _compare(run, matrix, [5, 5, 5], dim, terms=terms)
+        result = _compare(run, matrix, [5, 5, 5], dim, steps, terms)
         for ledger in run.each(result.ledgers):
             calls = [(event.op, event.payload) for event in ledger.calls()]
             run.equal(
                 sorted(calls),
-                [("all_reduce", size), *[("all_reduce", size * 16)] * 5],
-                f"the list of collectives, with their bytes, for a part in {matrix.dtype},",
+                [("all_reduce", size), *[("all_reduce", size * 16)] * steps],
+                f"the collectives of {steps} steps, with bytes, for a part in {matrix.dtype},",
                 likely={
                     "this is the Gram matrix of the side that is cut: use the other one":
-                        [("all_reduce", size), *[("all_reduce", size * 225)] * 5],
+                        [("all_reduce", size), *[("all_reduce", size * 225)] * steps],
+                    "a Gram matrix is reduced that no step needs":
+                        [("all_reduce", size), *[("all_reduce", size * 16)] * (steps + 1)],
                 }
             )  # fmt: skip
