@@ -12,7 +12,7 @@ from course_lib.grade.grader import ANSWERS_WITHIN, Grader
 from course_lib.grade.report import Card
 from course_lib.grade.teach import gradescope
 from course_lib.grade.teach.grading import grade_class
-from course_lib.grade.teach.handed_in import Submission, submissions
+from course_lib.grade.teach.handed_in import Submission, left_out, submissions
 from course_lib.grade.teach.imported import Imported, code_folders, no_bytecode
 from course_lib.grade.teach.marks import Marks, Student
 from course_lib.grade.teach.release import release
@@ -100,6 +100,9 @@ def do_class(args: argparse.Namespace) -> int:
     secret = read_secret(args.secret_file) if args.secret_file else None
     private = [folder, out, *([args.secret_file.resolve()] if secret else [])]
     marks, missing = Marks(out, secret, args.collect), lacks()
+    for name in [] if args.student else left_out(folder):
+        marks.notes.append((name, "", "not taken", "neither a folder nor a .zip file"))
+        print(f"not taken: {name}: it is neither a folder nor a .zip file", flush=True)
     if missing:
         marks.notes.append(("", "", "machine", f"its kernel refuses no {', no '.join(missing)}"))
     with no_bytecode(), ForkServer() as preloaded:

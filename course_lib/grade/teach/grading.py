@@ -84,6 +84,10 @@ def _grade_student(
             say(student.name, card, known)
             if card.interrupted:
                 return False
+            lacks = card.fault is not None and card.fault.kind == "missing_file"
+            if lacks and (like := submission.like(entry)):
+                why = f"not where the file belongs: {', '.join(map(legible, like[:3]))}"
+                marks.notes.append((student.name, entry.name, "not taken", why))
     return True
 
 

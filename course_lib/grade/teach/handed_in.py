@@ -10,12 +10,14 @@ from __future__ import annotations
 import hashlib
 import io
 import os
+import re
 import stat
 import zipfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from pathlib import Path, PurePosixPath
 
 from course_lib.grade.catalog import Entry
@@ -25,6 +27,7 @@ from course_lib.trace import Refusal
 LARGEST_ZIP = 1 << 28  # bytes
 LONGEST_NAME = 240  # bytes; files that are being written have a longer name for a while
 LARGEST_LIST = 1 << 23  # bytes of a zip file's list of files: read whole, it grows a hundredfold
+MOST_FOLDERS = 1000  # of a submission that are looked through for a file that is missing
 LARGEST = 1 << 20  # bytes; the longest solution of the course has a hundredth of it
 # `zipfile` unpacks other forms without a limit: a megabyte of bzip2 may hold 20 GB.
 PACKED = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
@@ -75,6 +78,27 @@ class Submission:
 
             yield read
 
+    def like(self, entry: Entry) -> list[str]:
+        """Files whose names are nearly that of an exercise: `Ring_All_Reduce (1).py`, anywhere."""
+        try:
+            if self.path.is_dir() and not self.path.is_symlink():
+                names = [
+                    os.path.relpath(os.path.join(place, name), self.path)
+                    for place, _, files in islice(os.walk(self.path), MOST_FOLDERS)
+                    for name in files
+                ]
+            else:
+                with _opened(self.path) as file, zipfile.ZipFile(_InPieces(file.raw)) as archive:
+                    names = archive.namelist()
+        except Exception:  # what cannot be read was said when its files were asked for
+            return []
+        wanted = _letters(entry.name)
+        return sorted(
+            name
+            for name in names
+            if name.endswith(".py") and wanted in _letters(PurePosixPath(name).name)
+        )
+
     def _open(self, stack: ExitStack) -> Read:
         if self.path.is_symlink():
             raise NotTaken("what was handed in is a link")
@@ -112,6 +136,16 @@ def submissions(folder: Path) -> list[Submission]:
             "each student has one folder, or one zip file, which is named after the student",
         )
     return found
+
+
+def left_out(folder: Path) -> list[str]:
+    """What lies in a folder of submissions and is none, but for hidden files."""
+    others = [path.name for path in sorted(folder.iterdir()) if not _may_be_one(path)]
+    return [legible(name) for name in others if not name.startswith((".", "__"))]
+
+
+def _letters(name: str) -> str:
+    return re.sub(r"[\W_]", "", name.lower())
 
 
 def _student(name: str) -> str:

@@ -146,7 +146,7 @@ class Marks:
             (student.name, card.entry.name, card.status, _why(card))
             for student in students
             for card in student.cards
-            if card.status in ODD or _unusual(card)
+            if _odd(card)
         ]
         look = _csv([["student", "exercise", "status", "why"], *self.notes, *odd])
         write_atomically(self._folder / "look_at.csv", look)
@@ -154,7 +154,7 @@ class Marks:
 
 def _row(student: Student, names: Sequence[str]) -> list[object]:
     got = {card.entry.name: "" if card.score is None else card.score for card in student.cards}
-    odd = [f"{card.entry.name} {card.status}" for card in student.cards if card.status in ODD]
+    odd = [f"{card.entry.name} {card.status}" for card in student.cards if _odd(card)]
     points = sum(card.points for card in student.cards)
     return [
         student.name,
@@ -164,6 +164,10 @@ def _row(student: Student, names: Sequence[str]) -> list[object]:
         *(got.get(name, "") for name in names),
         "; ".join(odd),
     ]
+
+
+def _odd(card: Card) -> bool:
+    return card.status in ODD or bool(_unusual(card))
 
 
 def _unusual(card: Card) -> list[Fault]:

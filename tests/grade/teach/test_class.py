@@ -151,6 +151,29 @@ def test_everybody_gets_what_is_due(graded: tuple[Path, int], double: Entry) -> 
         assert path.is_dir() or secret not in path.read_text()
 
 
+def test_what_was_handed_in_and_not_taken_is_said(
+    school: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    hand_in(school, "ann", RIGHT)
+    hand_in(school, "fay", RIGHT, "src/Double (1).py")
+    with zipfile.ZipFile(school / "gil.zip", "w") as archive:
+        archive.writestr("work/my-double.py", RIGHT)
+        archive.writestr("work/other.py", RIGHT)
+    for name in ("cyd.zip", "dan_double.py", "eve.tar.gz", ".DS_Store"):
+        (school / name).write_bytes(b"no zip")
+    cli.main(["class", str(school)])
+    said = capsys.readouterr().out
+    with (school.with_name("class.grades") / "look_at.csv").open() as file:
+        odd = {row["student"]: (row["exercise"], row["why"]) for row in csv.DictReader(file)}
+    for name in ("dan_double.py", "eve.tar.gz"):
+        assert odd.pop(name) == ("", "neither a folder nor a .zip file")
+        assert f"not taken: {name}" in said
+    assert odd.pop("fay") == ("double", "not where the file belongs: src/Double (1).py")
+    assert odd.pop("gil") == ("double", "not where the file belongs: work/my-double.py")
+    assert odd.pop("cyd")[0] == "double" and marks(school)["cyd"]["look at"] == "double no_load"
+    assert not odd and marks(school)["ann"]["look at"] == ""
+
+
 # --- resuming ------------------------------------------------------------------------------------
 class Counting(Grader):
     """Counts what is really graded, and fails as it is told."""
