@@ -69,9 +69,18 @@ WRONG = [
 ]
 
 RIGHT = [
-    Right("norm_as_a_product", "the squared norm is a product, whose operations torch counts", '''
--    x = matrix / matrix.norm().clamp(min=1e-7)
-+    x = matrix / torch.einsum("rc,rc->", matrix, matrix).sqrt().clamp(min=1e-7)
+    Right("variant_norm_as_a_product", "the squared norm is a product, whose operations torch counts", '''
+import torch
+
+
+def newton_schulz(matrix: torch.Tensor, steps: int = 5) -> torch.Tensor:
+    """Makes a matrix nearly orthogonal."""
+    x = matrix / torch.einsum("rc,rc->", matrix, matrix).sqrt().clamp(min=1e-7)
+    x = x.mT if (tall := len(matrix) > matrix.shape[1]) else x
+    for _ in range(steps):
+        gram = x @ x.mT
+        x = 3.4445 * x + (-4.7750 * gram + 2.0315 * (gram @ gram)) @ x
+    return x.mT if tall else x
 '''),
     Right("variant_two_branches", "a tall matrix is multiplied from the right, not transposed", '''
 import torch
