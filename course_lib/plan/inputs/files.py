@@ -84,9 +84,11 @@ def read_config(path: Path) -> ModelConfig:
              and not _is_number(found[key])]  # fmt: skip
     if wrong:
         raise Refusal(f"the model of {path}", ", ".join(wrong), "sizes are numbers")
-    if "layers" in found:
-        return _ours(found, path)
-    return _theirs(found, path)
+    try:
+        return _ours(found, path) if "layers" in found else _theirs(found, path)
+    except (TypeError, LookupError) as error:
+        why = "parts have the fields of our `ModelConfig`, or Hugging Face's, with numbers"
+        raise Refusal(f"the model of {path}", f"{type(error).__name__}: {error}", why) from None
 
 
 def _ours(found: dict[str, Any], path: Path) -> ModelConfig:

@@ -76,6 +76,8 @@ def wrong_words(c: RunConfig) -> Iterator[Refusal]:
             "no --folder",
             "they are files, and must go somewhere",
         )
+    if c.folder and not c.folder.strip():
+        yield Refusal(f"--folder {c.folder!r}", "a name of blanks", "nobody would find it again")
     files = [os.path.join(c.weights_from, name) for name in (WEIGHTS, INDEX)]
     if c.weights_from and not any(map(os.path.isfile, files)):
         why = "it is a folder with the one file, or with an index of several"

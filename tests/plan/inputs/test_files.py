@@ -94,6 +94,10 @@ def test_mixtures_and_gpt2(tmp_path: Path) -> None:
         ({"head_dim": 255}, "head_dim = 255"),
         ({"layers": 3}, "model_type"),
         ({"hidden_size": "wide"}, "hidden_size 'wide'"),
+        (
+            {"n_routed_experts": 8, "first_k_dense_replace": 1, "intermediate_size": None},
+            "parts have",
+        ),
         ({"vocab_size": True}, "vocab_size True"),
         ({"num_local_experts": [8]}, "num_local_experts"),
     ],
@@ -101,6 +105,12 @@ def test_mixtures_and_gpt2(tmp_path: Path) -> None:
 def test_what_cannot_be_planned_is_said(tmp_path: Path, change: dict[str, Any], said: str) -> None:
     with pytest.raises(ValueError, match=said):
         read_config(written(tmp_path, LLAMA | change))
+
+
+@pytest.mark.parametrize("part", [{"moe": {"experts": "x"}}, {"latent": {"queries": 1}}])
+def test_parts_of_our_own_form(tmp_path: Path, part: dict[str, Any]) -> None:
+    with pytest.raises(Refusal, match="parts have the fields"):
+        read_config(written(tmp_path, {"layers": 2, **part}))
 
 
 def test_a_machine_is_like_a_known_one_but_for_what_it_says(tmp_path: Path) -> None:
