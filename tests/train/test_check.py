@@ -69,6 +69,7 @@ def test_refuses(options: dict[str, Any], world: int | None, found: str, near: s
         ({"zero": 4}, "0, 1, 2, 3"),
         ({"rate": -1.0}, "not above 0"),
         ({"save_every": 5}, "no --folder"),
+        ({"folder": " "}, "a name of blanks"),
         ({"hidden": 100, "heads": 3}, "a width of 100"),
         ({"experts": 2, "top_k": 3}, "2 experts"),
         ({"seed": 99999999999999999999999}, "a number above"),

@@ -94,10 +94,6 @@ def test_mixtures_and_gpt2(tmp_path: Path) -> None:
         ({"head_dim": 255}, "head_dim = 255"),
         ({"layers": 3}, "model_type"),
         ({"hidden_size": "wide"}, "hidden_size 'wide'"),
-        (
-            {"n_routed_experts": 8, "first_k_dense_replace": 1, "intermediate_size": None},
-            "parts have",
-        ),
         ({"vocab_size": True}, "vocab_size True"),
         ({"num_local_experts": [8]}, "num_local_experts"),
     ],
