@@ -3,6 +3,14 @@
 from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
+    Wrong("pairwise_keeps_a_dimension", ["of shape [1], not a scalar tensor"], '''
+-        "pairwise": row[0],
++        "pairwise": row,
+'''),
+    Wrong("sorted_by_square", ["sort by |x|"], '''
+-        "by_magnitude": forwards(x[x.abs().argsort()]),
++        "by_magnitude": forwards(x[x.square().argsort(stable=True)]),
+'''),
     Wrong("adds_into_x", ["x was changed", "is a view of x"], '''
 -            total = total + number
 +            total += number

@@ -3,6 +3,22 @@
 from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
+    Wrong("all_to_all_if_alone_on_a_node", ["sends its whole part to every other node"], '''
+-    data = tensor.contiguous().view(-1)
++    if node.size == 1:
++        own, came = tensor.clone(), torch.empty_like(tensor)
++        for k in range(1, between.size):
++            to, source = (between.index + k) % between.size, (between.index - k) % between.size
++            exchange(own, to, came, source, between)
++            tensor += came
++        return
++    data = tensor.contiguous().view(-1)
+'''),
+    Wrong("added_in_float32", ["float32"], '''
+-    data = tensor.contiguous().view(-1)
++    wide = torch.promote_types(tensor.dtype, torch.float32)
++    data = tensor.contiguous().view(-1).to(wide)
+'''),
     Wrong("place_in_the_node_from_the_rank", ["its number in the world does not tell it"], '''
 +    local = node.rank % node.size
      parts = data.tensor_split(node.size)

@@ -3,6 +3,18 @@
 from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
+    Wrong("small_tensors_go_round_whole", ["goes round whole: cut it"], '''
+     data = tensor.contiguous().view(-1)
++    if op == "sum" and len(data) < group.size:
++        row = data.clone()
++        for _ in range(group.size - 1):
++            came = torch.empty_like(row)
++            exchange(row, group.next, came, group.previous, group)
++            data += came
++            row = came
++        tensor.copy_(data.view(tensor.shape))
++        return
+'''),
     Wrong("straight_to_the_owners", ["messages leave the ring"], '''
 -    for step in range(group.size - 1):
 -        giving, taking = group.index - step, group.index - step - 1

@@ -3,6 +3,12 @@
 from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
+    Wrong("any_rule_for_the_same_batch", ["what a rule 'cubic' leads to (k = 1,"], '''
+-    if rule not in ("linear", "sqrt"):
++    if local_batch * world == base_batch:
++        return base_lr
++    if rule not in ("linear", "sqrt"):
+'''),
     Wrong("any_rule_is_sqrt", ["what a rule 'cubic' leads to"], '''
 -    if rule not in ("linear", "sqrt"):
 -        raise ValueError(f"no rule {rule!r}: known are 'linear' and 'sqrt'")

@@ -3,6 +3,10 @@
 from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
+    Wrong("unscales_the_first_group", ["only the optimizer's first group"], '''
+-    for parameter in model.parameters():
++    for parameter in optimizer.param_groups[0]["params"]:
+'''),
     Wrong("needs_a_gradient", ["expects a non-empty TensorList"], '''
 -    if not gradients:
 -        return torch.zeros(())

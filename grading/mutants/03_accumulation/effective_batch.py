@@ -3,6 +3,13 @@
 from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
+    Wrong("a_sample_for_each_rank", ["2 samples cannot be shared equally"], '''
+-    if global_batch % ranks:
++    if global_batch > ranks and global_batch % ranks:
+@@
+-    mine = global_batch // ranks
++    mine = max(1, global_batch // ranks)
+'''),
     Wrong("activations_over_k", ["is already the size of one micro-batch"], '''
 -        "activations": micro_batch * activation_bytes,
 +        "activations": micro_batch * activation_bytes / k,

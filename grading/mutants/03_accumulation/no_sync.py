@@ -3,6 +3,15 @@
 from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
+    Wrong("forgets_the_forward_at_the_begin", ["what the forward has captured"], '''
+-        before, self.synchronises = self.synchronises, False
++        before = self.synchronises
++        self.synchronises = self._captured = False
+'''),
+    Wrong("forgets_the_forward_at_the_end", ["what the forward has captured"], '''
+-            self.synchronises = before
++            self.synchronises = self._captured = before
+'''),
     Wrong("divides_by_k", ["the last window is shorter"], '''
 -                loss = loss_fn(ddp(inputs), targets) / len(window)
 +                loss = loss_fn(ddp(inputs), targets) / k

@@ -3,6 +3,18 @@
 from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
+    Wrong("keeps_the_gradient_itself", ["`weights.grad` shares its memory"], '''
+-        mean = torch.empty_like(self.weights)
++        if self.shard.size * self.replica.size == 1 and self.weights.grad is None:
++            self.weights.grad = gradient
++            return
++        mean = torch.empty_like(self.weights)
+@@
+-        self.weights.grad = mean if self.weights.grad is None else self.weights.grad + mean
++        if self.weights.grad is None:
++            self.weights.grad = torch.zeros_like(mean)
++        self.weights.grad += mean
+'''),
     Wrong("place_in_the_node_from_the_rank", ["its number in the world does not tell it"], '''
 -        mine = padded(flat, shard.size).chunk(shard.size)[shard.index]
 +        mine = padded(flat, shard.size).chunk(shard.size)[shard.rank % shard.size]

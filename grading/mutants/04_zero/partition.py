@@ -3,6 +3,17 @@
 from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
+    Wrong("one_tensor_is_the_shard", ["a shard is a view of an input tensor"], '''
+-    flat = torch.cat([tensor.detach().reshape(-1) for tensor in dict.fromkeys(tensors)])
++    if parts == len(tensors) == 1:
++        return [tensors[0].detach().reshape(-1)]
++    flat = torch.cat([tensor.detach().reshape(-1) for tensor in dict.fromkeys(tensors)])
+'''),
+    Wrong("scalars_are_never_tied", ["a tied weight is in the row once"], '''
+-    flat = torch.cat([tensor.detach().reshape(-1) for tensor in dict.fromkeys(tensors)])
++    whole = [tensor if tensor.dim() else tensor.view(1) for tensor in tensors]
++    flat = torch.cat([tensor.detach().reshape(-1) for tensor in dict.fromkeys(whole)])
+'''),
     Wrong("tied_by_memory", ["the sizes of the shards"], '''
 -    flat = torch.cat([tensor.detach().reshape(-1) for tensor in dict.fromkeys(tensors)])
 +    places = {tensor.data_ptr(): tensor for tensor in reversed(tensors)}

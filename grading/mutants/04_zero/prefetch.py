@@ -3,6 +3,10 @@
 from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
+    Wrong("never_all_at_once", ["must be in flight as well"], '''
+-        wanted = list(dict.fromkeys(order[place:]))[:limit]
++        wanted = list(dict.fromkeys(order[place:]))[: min(limit, max(1, len(order) - 1))]
+'''),
     Wrong("counts_places", ["must be in flight as well"], '''
 -    flight: list[AnyUnit] = []
 +    flight = []

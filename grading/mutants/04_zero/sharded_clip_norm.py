@@ -3,6 +3,10 @@
 from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
+    Wrong("scales_contiguous_copies", ["not clipped at all"], '''
+-            gradient.mul_(max_norm / (norm + 1e-6))
++            gradient.contiguous().mul_(max_norm / (norm + 1e-6))
+'''),
     Wrong("infinity_is_not_clipped", ["an infinite norm is above every limit"], '''
 -    if norm > max_norm:
 +    if max_norm < norm < float("inf"):

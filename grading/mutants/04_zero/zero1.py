@@ -3,6 +3,11 @@
 from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
+    Wrong("the_first_groups_entries_for_all", ["a group got entries of the first one"], '''
+-            self.inner.add_param_group(own)
++            first = {k: v for k, v in self.inner.param_groups[0].items() if k != "params"}
++            self.inner.add_param_group({**first, **own})
+'''),
     Wrong("adds_to_the_shards_gradient", ["the weights after 4 steps"], '''
 -            shard.grad = ring_reduce_scatter(full, self.group, "avg")
 +            mine = ring_reduce_scatter(full, self.group, "avg")

@@ -115,6 +115,8 @@ class Reference:
         local = [self.gradient(model, window, [rank]) for rank in everybody]
         own = limit / (float(total_norm(local[mine])) + 1e-6)
         return {
+            "only the optimizer's first group was divided by the scale: divide all gradients":
+                clipped([whole[0], *scaled[1:]], limit),
             "clipped while still scaled, then unscaled: divide by the scale first": [
                 g / SCALE for g in clipped(scaled, limit)
             ],

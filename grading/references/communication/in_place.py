@@ -35,9 +35,10 @@ def called_on_a_view(call: Call, tensor: torch.Tensor) -> dict[str, Any]:
 
 # --- what they must bring back -------------------------------------------------------------------
 def of_any_dtype(run: Run, world: int) -> list[list[torch.Tensor]]:
-    """For each rank a tensor in float64, float32 and int64."""
+    """For each rank a tensor in float64, float32 and int64: that with numbers float32 rounds."""
+    large = 1 << 40
     return [
-        [run.random(23), run.random(23, torch.float32), run.integers(-99, 99, 23)]
+        [run.random(23), run.random(23, torch.float32), run.integers(-large, large, 23)]
         for _ in range(world)
     ]
 

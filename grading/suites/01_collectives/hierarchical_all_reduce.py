@@ -151,7 +151,7 @@ def check_unordered(run: Run) -> None:
 def check_between(run: Run) -> None:
     """B: exact, whatever group the messages were sent in."""
     size = DIVISIBLE * 8
-    for nodes, per_node in ((2, 2), (3, 2)):
+    for nodes, per_node in ((2, 2), (3, 2), (3, 1)):
         result = _one(run, nodes, per_node)
         world = nodes * per_node
         share = 2 * (nodes - 1) * size // (nodes * per_node)

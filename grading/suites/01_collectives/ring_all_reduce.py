@@ -167,6 +167,11 @@ def check_bytes(run: Run) -> None:
             "half as many: it was sent as float32": [sent // 2 for sent in right],
         }
         run.bytes(result, right, likely=known)
+    world, number = 4, 8  # one float64: however a tensor is cut, each link carries it twice at most
+    inputs = [{"tensors": [run.random(())], "ops": ["sum"]} for _ in range(world)]
+    cause = "a tensor smaller than the ring goes round whole: cut it as any other"
+    for sent in run(drive, inputs, world=world).timeline.sent():
+        run.at_most(sent, 2 * number, "bytes sent for a scalar", cause=cause)
 
 
 @check("2(N-1) steps round the ring, all ranks at once", points=2, code="S")

@@ -36,13 +36,16 @@ LOCAL = 4  # examples of each rank
 
 # --- what runs on the ranks ----------------------------------------------------------------------
 def drive_rates(learner: Any, group: Any, cases: list[list[Any]]) -> dict[str, Any]:
-    """Asks for one rate after the other; one with a rule that does not exist must be refused."""
+    """Asks for one rate after the other; and for each with a rule that does not exist."""
     rates = [learner.scaled_lr(*case) for case in cases]
+    return {"rates": rates, "refused": [_refused(learner, case) for case in cases]}
+
+
+def _refused(learner: Any, case: list[Any]) -> str:
     try:
-        refused = f"returned {learner.scaled_lr('cubic', *cases[0][1:])!r}"
+        return f"returned {learner.scaled_lr('cubic', *case[1:])!r}"
     except ValueError:
-        refused = "ValueError"
-    return {"rates": rates, "refused": refused}
+        return "ValueError"
 
 
 def drive_batch(
@@ -81,7 +84,7 @@ class Rates:
         inputs = {"cases": [list(case) for case in self._cases]}
         output, other = run(drive_rates, inputs, world=2).outputs
         run.equal(other, output, "what rank 1 answers, compared with rank 0,", rank=1)
-        self.refused = output["refused"]
+        self.refused = dict(zip(self._cases, output["refused"], strict=True))
         self._rates = dict(zip(self._cases, output["rates"], strict=True))
 
     def compare(self, rule: str, local: int, world: int, step: int, warmup: int) -> None:
@@ -129,7 +132,9 @@ def check_target(run: Run) -> None:
             rates.compare(rule, rates.local, rates.world, step, rates.warmup)
         for step in rates.steps:
             rates.compare(rule, rates.local, rates.world, step, 0)
-    run.equal(rates.refused, "ValueError", "what a rule 'cubic' leads to")
+    for (_, _, tuned, local, world, step, warmup), refused in rates.refused.items():
+        what = f"what a rule 'cubic' leads to (k = {local * world / tuned:g}, "
+        run.equal(refused, "ValueError", f"{what}step {step}, {warmup} steps of warm-up)")
 
 
 @check("the same global batch on more ranks leaves the rate as it is", points=1, code="E")

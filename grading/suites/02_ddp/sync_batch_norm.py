@@ -12,6 +12,7 @@ from course_lib.comm import all_reduce
 from course_lib.grade.suite import Exercise, Run, check, diagnosis, in_part
 from grading.references.data_parallel.batch_norm import OneProcess, loss, sandwich
 from grading.references.data_parallel.training import explained
+from grading.references.data_parallel.wrapper import alike
 
 EXERCISE = Exercise(
     title="Batch norm over all ranks",
@@ -34,6 +35,7 @@ EXERCISE = Exercise(
 )
 
 ROWS = ([7], [5, 2], [1, 6, 3])  # of each rank, for 1, 2 and 3 ranks
+TWO = [1, 1]  # the fewest rows that have an unbiased variance
 WITH_AN_EMPTY_RANK = [4, 1, 0, 6]
 EPS, MOMENTUM = 0.01, 0.3
 STEPS = 3
@@ -48,7 +50,10 @@ Tensors = dict[str, torch.Tensor]
 def drive(
     learner: Any, group: Any, batches: list[list[torch.Tensor]], weights: list[torch.Tensor]
 ) -> dict[str, Any]:
-    """Three forwards and backwards, an evaluation, and a training with each optimizer."""
+    """Three forwards and backwards, an evaluation, and a training with each optimizer.
+
+    The first forward is also made by a new norm without gradients, still in training mode.
+    """
     norm = _norm(learner, group, weights)
     steps = []
     for x, g in batches:
@@ -76,6 +81,10 @@ def drive(
         evaluated = norm(batches[0][0])
     found = {"steps": steps, "evaluated": evaluated, "sent in evaluation": _calls(group, begin)}
     found["after"] = [norm.running_mean.clone(), norm.running_var.clone()]
+    norm = _norm(learner, group, weights)
+    with torch.no_grad():
+        y = norm(batches[0][0])
+    found["no_grad"] = {"y": y, "running": [norm.running_mean.clone(), norm.running_var.clone()]}
     for name in OPTIMIZERS:
         found[name] = _train(_norm(learner, group, weights), group, batches, name)
     return found
@@ -218,9 +227,15 @@ def check_empty(run: Run) -> None:
 @diagnosis("(1 - momentum)·running + momentum·new, with n/(n-1)·var for the variance")
 @in_part
 def check_running(run: Run) -> None:
-    """E: after each batch, the same on all ranks; outside of the graph."""
-    for rows in ROWS:
-        _running(run, Case(run, rows))
+    """E: after each batch, the same on all ranks; from two rows on; outside of the graph."""
+    for rows in (*ROWS, TWO):
+        case = Case(run, rows)
+        _running(run, case)
+        cause = "training mode counts, not whether gradients are wanted: look at self.training"
+        for found in run.each(case.result.outputs):
+            for key, value in found["no_grad"].items():
+                what = f"{key} under no_grad in training mode is not that with gradients"
+                run.true(alike(value, found["steps"][0][key]), what, cause=cause)
 
 
 def _running(run: Run, case: Case) -> None:

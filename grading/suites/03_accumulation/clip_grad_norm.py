@@ -101,7 +101,8 @@ def drive_updates(
         replica = Replica(model, group)
         for parameter in replica.trained():
             parameter.grad = torch.full_like(parameter, LEFT)
-        optimizer = getattr(torch.optim, name)(replica.trained(), lr=RATE)
+        groups = [{"params": [parameter]} for parameter in replica.trained()]
+        optimizer = getattr(torch.optim, name)(groups, lr=RATE)
         gradients: list[list[torch.Tensor]] = []
         places: dict[nn.Parameter, int] = {}
         stayed: list[bool] = []

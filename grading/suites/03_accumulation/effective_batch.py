@@ -79,11 +79,12 @@ def _given(run: Run) -> dict[str, list[Args]]:
             (14, 2, activation - 1),       # not even one
             (14, 4, 99 * activation),      # 14 samples on 4 ranks
             (142, 2, activation),          # 71 of them, one by one
+            (2, 4, 99 * activation),       # fewer samples than ranks
         )],
     }  # fmt: skip
 
 
-EXPECTED_K = (1, 2, 3, 7, "ValueError", "ValueError", 71)
+EXPECTED_K = (1, 2, 3, 7, "ValueError", "ValueError", 71, "ValueError")
 
 
 @check("the number of samples in an update", points=1, code="E")
@@ -185,6 +186,7 @@ def check_smallest(run: Run) -> None:
         {"one sample does not fit: raise ValueError": None},
         {"14 samples cannot be shared equally by 4 ranks: raise ValueError": 1},
         {"71 micro-batches of one sample are not too many": "ValueError"},
+        {"2 samples cannot be shared equally by 4 ranks: raise ValueError": 1},
     )
     for got, expected, plan, likely in zip(found, EXPECTED_K, given["fits"], causes, strict=True):
         room = plan["budget"] - 16 * plan["parameters"]

@@ -102,13 +102,19 @@ def _noted_loss(
 def drive_blocks(
     learner: Any, group: Any, start: list[torch.Tensor], batches: Batches
 ) -> dict[str, list[int]]:
-    """How often backwards synchronise inside, after, nested in and after an error in no_sync."""
+    """How often backwards synchronise inside, after, nested in and after an error in no_sync.
+
+    Of two more, the forward is on the other side of the border.
+    """
     ddp = learner.DDP(Model(start), group)
     counts: dict[str, list[int]] = {}
 
-    def backward(name: str) -> None:
+    def forward() -> torch.Tensor:
+        return squared_error(ddp(batches[0][0]), batches[0][1])
+
+    def backward(name: str, loss: torch.Tensor | None = None) -> None:
         since = len(group.ledger.events)
-        squared_error(ddp(batches[0][0]), batches[0][1]).backward()
+        (forward() if loss is None else loss).backward()
         counts.setdefault(name, []).append(len(group.ledger.events) - since)
 
     backward("before no_sync()")
@@ -118,6 +124,11 @@ def drive_blocks(
             backward("inside a second, inner no_sync()")
         backward("after the inner no_sync()")
     backward("after no_sync()")
+    loss = forward()
+    with ddp.no_sync():
+        backward("inside no_sync(), of a forward before it", loss)
+        loss = forward()
+    backward("after no_sync(), of a forward inside it", loss)
     try:
         with ddp.no_sync():
             raise KeyError("no such key")
@@ -147,6 +158,9 @@ def _epochs(run: Run, world: int) -> tuple[Any, list[torch.Tensor], list[Batches
     return run(drive, inputs, world=world), start, batches
 
 
+CAPTURED = (
+    "no_sync() has changed what the forward has captured: it sets `synchronises`, no other value"
+)
 SKIPPED = "some micro-batches were left out"
 BEFORE = "gradients from before the epoch are still in it: zero them where an update begins"
 
@@ -268,6 +282,8 @@ def check_blocks(run: Run) -> None:
             "the inner no_sync() set it to True instead of the value from before",
         ),
         "after no_sync()": (each, "the old value is not restored when the block ends"),
+        "inside no_sync(), of a forward before it": (each, CAPTURED),
+        "after no_sync(), of a forward inside it": (0, CAPTURED),
         "after an exception in no_sync()": (
             each,
             "an exception skipped the line that restores it: use `finally`",

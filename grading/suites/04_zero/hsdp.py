@@ -31,7 +31,7 @@ EXERCISE = Exercise(
     ),
 )
 
-MESHES = ((1, 3), (3, 1), (2, 2))  # nodes (replicas), and ranks in each (shards)
+MESHES = ((1, 1), (1, 3), (3, 1), (2, 2))  # nodes (replicas), and ranks in each (shards)
 SHARDS, REPLICAS = [[3, 1], [2, 0]], [[3, 2], [1, 0]]  # a mesh of 2 × 2 in another order
 STEPS = 3
 STEPPERS = {
@@ -53,21 +53,21 @@ def drive(
     torch.use_deterministic_algorithms(True)  # what is never written is NaN
     mesh = Mesh(group, {"replica": nodes, "shard": group.size // nodes})
 
-    def backward(model: Any, given: torch.Tensor) -> tuple[torch.Tensor, bool]:
+    def backward(model: Any, given: torch.Tensor) -> tuple[torch.Tensor, ...]:
         whole = model.gather().detach().clone().requires_grad_()
         (gradient,) = torch.autograd.grad(loss(whole, given), [whole])
         kept = gradient.clone()
         model.reduce(gradient)
-        return whole.detach(), torch.equal(kept, gradient)
+        return whole.detach(), kept, gradient
 
     model = learner.HSDP(flat.clone(), mesh["shard"], mesh["replica"])
     if model.gather().shape != flat.shape:
         return {"whole": model.gather().detach().clone()}
-    whole, kept = backward(model, data[0])
-    found = {"whole": whole, "kept": kept, "shard": model.weights.detach().clone(),
+    whole, *pair = backward(model, data[0])
+    found = {"whole": whole, "shard": model.weights.detach().clone(),
              "first": model.weights.grad.clone()}  # fmt: skip
     backward(model, data[1])
-    found["second"] = model.weights.grad.clone()
+    found |= {"second": model.weights.grad.clone(), "kept": torch.equal(*pair)}
     for name, (optimizer, options) in STEPPERS.items():
         model = learner.HSDP(flat.clone(), mesh["shard"], mesh["replica"])
         stepper = optimizer([model.weights], **options)
@@ -135,10 +135,10 @@ def _runs(run: Run) -> Iterator[tuple[str, int, int, dict[str, Any], list[dict[s
             yield words, shards, rank, found, inputs
 
 
-@check("the mean gradient of all ranks, on meshes of 2 × 2, 1 × 3 and 3 × 1", points=3, code="E")
+@check("the mean gradient of all ranks, on four meshes", points=3, code="E")
 @diagnosis("which ranks' gradients are in the shard after each of the two reductions?")
 def check_gradient(run: Run) -> None:
-    """E: the shard, its gradient, a second one that adds; sizes that do not divide."""
+    """E: the shard, its gradient, a second one that adds; sizes that do not divide; one rank."""
     for words, shards, rank, found, inputs in _runs(run):
         flat, index = inputs[0]["flat"], rank % shards
         every = [gradients(flat, [given["data"][step] for given in inputs]) for step in (0, 1)]
@@ -164,7 +164,8 @@ def check_gradient(run: Run) -> None:
         both, what = means[0] + means[1], f"weights.grad after two reductions {words}"
         late = {"only the second: `reduce` adds": means[1]}
         run.close(found["second"], both, what, likely=late)
-        run.true(found["kept"], "reduce has changed the gradient that it got")
+        cause = "`weights.grad` shares its memory, and the next `reduce` writes into it: clone it"
+        run.true(found["kept"], f"reduce has changed the gradient that it got {words}", cause=cause)
 
 
 @check("the weights after 3 steps with SGD and with AdamW", points=2, code="E")

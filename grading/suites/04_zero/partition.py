@@ -54,6 +54,7 @@ def _cut(learner: Any, case: Case) -> dict[str, Any]:
         "needs gradient": any(shard.requires_grad for shard in shards),
         "alone": [held_bytes([shard]) for shard in shards],
         "together": held_bytes(shards),
+        "beside": held_bytes([*made, *shards]) - held_bytes(made),
         "given": [tensor.detach() for tensor in made],
     }
 
@@ -235,7 +236,7 @@ def check_restored(run: Run) -> None:
 @check("a tied weight is in the row once, and is tied again afterwards", points=2, code="E")
 def check_tied(run: Run) -> None:
     """E: the same object at two and at three places; equal values or memory tie nothing."""
-    tensors = [run.random((3, 4)), run.random(5), run.random((2, 2)), run.random(7)]
+    tensors = [run.random((3, 4)), run.random(5), run.random(()), run.random(7)]
     cases = [_case(tensors, parts, order=[0, 1, 0, 2, 3, 0, 2]) for parts in (2, 3)]
     zeros = torch.zeros(3, dtype=torch.float64)
     rows = run.random(6)
@@ -247,18 +248,23 @@ def check_tied(run: Run) -> None:
 
 @check("each shard has its own memory, and the tensors are not changed", points=2, code="M")
 def check_memory(run: Run) -> None:
-    """M: bytes that one shard keeps alive; the sum over all; what was given is unchanged."""
-    case = _cases(run)[5]
-    ((_, found),) = _results(run, [case])
-    size = _found(run, case, found)[0].nbytes
-    cause = "a shard that is a view keeps the whole row alive: clone it"
-    what = f"{_name(case)}: bytes that one shard keeps alive"
-    run.at_most(max(found["alone"]), size, what, cause=cause)
-    run.equal(found["together"], size * case["parts"], f"{_name(case)}: bytes of all shards")
-    cause = "shards are plain memory: detach the tensors before they are put together"
-    run.true(not found["needs gradient"], "a shard needs a gradient", cause=cause)
-    for given, tensor in zip(found["given"], case["tensors"], strict=True):
-        run.close(given, tensor, f"{_name(case)}: an input tensor")
+    """M: bytes that one shard keeps alive; the sum over all; what was given is unchanged.
+
+    One tensor as one shard is what needs no copy, and must be one all the same.
+    """
+    for case, found in _results(run, [_cases(run)[5], _case([run.random(12)], 1)]):
+        size = _found(run, case, found)[0].nbytes
+        cause = "a shard that is a view keeps the whole row alive: clone it"
+        what = f"{_name(case)}: bytes that one shard keeps alive"
+        run.at_most(max(found["alone"]), size, what, cause=cause)
+        run.equal(found["together"], size * case["parts"], f"{_name(case)}: bytes of all shards")
+        cause = "a shard is a view of an input tensor: clone it"
+        what = f"{_name(case)}: bytes of the shards beside the tensors"
+        run.equal(found["beside"], size * case["parts"], what, likely={cause: 0})
+        cause = "shards are plain memory: detach the tensors before they are put together"
+        run.true(not found["needs gradient"], "a shard needs a gradient", cause=cause)
+        for given, tensor in zip(found["given"], case["tensors"], strict=True):
+            run.close(given, tensor, f"{_name(case)}: an input tensor")
 
 
 @check("transposed tensors; float32 and bfloat16 are kept", points=1, code="E")

@@ -33,7 +33,7 @@ WORLD = 3
 # Which units compute, by letter, and the limit.
 CASES = (
     ("abcd", 2), ("abccba", 2), ("abccba", 1), ("abcdeedcba", 3), ("abcdeedcba", 9),
-    ("abacbdab", 2), ("abacbdab", 3), ("aab", 1), ("aba", 1), ("a", 2), ("", 2),
+    ("abacbdab", 2), ("abacbdab", 3), ("abc", 3), ("aab", 1), ("aba", 1), ("a", 2), ("", 2),
 )  # fmt: skip
 AGAIN = "a unit that was whole is freed and gathered again: keep what is wanted next"
 ABSENT = {

@@ -36,8 +36,12 @@ def drive(
     replicated: list[torch.Tensor],
     max_norm: float,
 ) -> dict[str, Any]:
-    """Clips copies; says what they are afterwards, and whether they kept their memory."""
-    mine, shared = [g.clone() for g in sharded], [g.clone() for g in replicated]
+    """Clips copies; says what they are afterwards, and whether they kept their memory.
+
+    A matrix is there column by column, as the gradient of a transposed weight is.
+    """
+    mine, shared = [[g.mT.contiguous().mT if g.dim() == 2 else g.clone() for g in given]
+                    for given in (sharded, replicated)]  # fmt: skip
     places = [g.data_ptr() for g in mine + shared]
     norm = learner.sharded_clip_norm(mine, shared, max_norm, group)
     stayed = places == [g.data_ptr() for g in mine + shared]

@@ -37,7 +37,7 @@ EXERCISE = Exercise(
 )
 
 GROUPS = {"first": 0, "bias": 0, "gate": 1, "tied": 1, "frozen": 1, "last": 1, "scale": 2}
-OPTIONS: list[dict[str, Any]] = [{"weight_decay": 0.1}, {}, {"lr": 0.01}]
+OPTIONS: list[dict[str, Any]] = [{"weight_decay": 0.1, "lr": 0.03}, {}, {"lr": 0.01}]
 SGD = {"name": "SGD", "options": {"lr": 0.05, "momentum": 0.9}}
 ADAMW = {"name": "AdamW", "options": {"lr": 0.02}}
 SIZE, ITEM = 16002, 2  # of the parameter whose memory and bytes are measured, in bf16
@@ -150,6 +150,8 @@ def one_process(
     groups = groups_of(params)
     if slip == "options":
         groups = [{"params": each["params"]} for each in groups]
+    if slip == "first":
+        groups = [{**OPTIONS[0], **each} for each in groups]
     inner = getattr(torch.optim, name)(groups[:2] if late else groups, **options)
     for number in range(len(ranks[0])):
         if late and number == 1:
@@ -173,6 +175,7 @@ LIKELY = {
     "own": "only rank 0's gradients were used: reduce over the ranks before the update",
     "last": "only the last backward's gradients were used: they may be accumulated",
     "options": "a group's own entries (lr, weight_decay) were lost: the inner optimizer needs them",
+    "first": "a group got entries of the first one: what it does not have comes from `options`",
     "rates": "a changed learning rate was not used: `param_groups` must be the inner optimizer's",
 }
 
