@@ -28,8 +28,10 @@ def served(runtime: Path) -> dict[str, Any]:
 
 
 def test_make_lab_serves_the_files_that_lessons_link_to(tmp_path: Path) -> None:
-    shown = subprocess.run(["make", "-n", "lab"], cwd=ROOT, capture_output=True, text=True).stdout
-    command = shlex.split(shown.splitlines()[-1])
+    make = ["make", "--no-print-directory", "-n", "lab"]
+    shown = subprocess.run(make, cwd=ROOT, capture_output=True, text=True).stdout
+    (line,) = [line for line in shown.splitlines() if "jupyter lab" in line]
+    command = shlex.split(line)
     notebook = command[-1]
     assert (ROOT / notebook).is_file()
     env = os.environ | {"JUPYTER_RUNTIME_DIR": str(tmp_path), "JUPYTER_CONFIG_DIR": str(tmp_path)}
