@@ -16,13 +16,14 @@ ROOT = Path(__file__).resolve().parents[1]
 PATIENCE = 120.0  # seconds; it takes four where nothing else runs
 
 
-def served(runtime: Path) -> dict[str, Any]:
-    """What the server has written down of itself."""
+def served(runtime: Path) -> tuple[dict[str, Any], str]:
+    """What the server has written down of itself, and the page that a browser is to open."""
     until = time.monotonic() + PATIENCE
     while time.monotonic() < until:
-        for path in runtime.glob("jpserver-*.json"):
-            if text := path.read_text():
-                return dict(json.loads(text))
+        pages = [path.read_text() for path in runtime.glob("jpserver-file-to-run-*-open.html")]
+        if pages and pages[0]:  # it is written after the other
+            (info,) = runtime.glob("jpserver-*.json")
+            return dict(json.loads(info.read_text())), pages[0]
         time.sleep(0.1)
     raise AssertionError("JupyterLab did not start")
 
@@ -40,10 +41,9 @@ def test_make_lab_serves_the_files_that_lessons_link_to(tmp_path: Path) -> None:
             [*command, "--no-browser", "--port=0"], cwd=ROOT, env=env, stdout=log, stderr=log
         )
     try:
-        found = served(tmp_path)
+        found, page = served(tmp_path)
         assert Path(found["root_dir"]) == ROOT
-        (page,) = tmp_path.glob("jpserver-file-to-run-*-open.html")
-        assert f"/lab/tree/{notebook}?" in page.read_text()
+        assert f"/lab/tree/{notebook}?" in page
         links = re.findall(r"\]\(\.\./([\w/.]+)", (ROOT / notebook).read_text())
         address = f"{found['url']}api/contents/{links[0]}?content=0&token={found['token']}"
         with urllib.request.urlopen(address, timeout=PATIENCE) as answer:
