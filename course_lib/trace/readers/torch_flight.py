@@ -42,15 +42,20 @@ def open_torch_flight(
         groups: as in `read_torch_flight`.
 
     Raises:
-        Refusal: a name ends in no number, a file is no dump, or as in `read_torch_flight`.
+        Refusal: there is no file, a name ends in no number, two are of one rank, a file is no
+            dump, or as in `read_torch_flight`.
     """
-    logs = []
+    logs: list[FlightLog] = []
     for path in map(Path, paths):
         number = re.search(r"(\d+)$", path.name.removesuffix(".json").removesuffix(".pkl"))
         if number is None:
             why = "a dump does not say whose it is: the rank is the number at the end of its name"
             raise Refusal(f"read the dump {path}", f"the name {path.name}", why)
         logs.append(read_torch_flight(_parsed(path), int(number[1]), groups))
+    ranks = [log.rank for log in logs]
+    if not ranks or len(set(ranks)) < len(ranks):
+        found = f"ranks {ranks}" if ranks else "no file"
+        raise Refusal("compare the dumps of several ranks", found, "each rank has one dump")
     return logs
 
 

@@ -113,6 +113,12 @@ def test_files_that_are_no_dumps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     with pytest.raises(Refusal, match="the number at the end of its name"):
         open_torch_flight("flight")
     assert not Path("it ran").exists()
+    with pytest.raises(Refusal, match="found: no file"):
+        open_torch_flight()
+    for name in ("a_0", "b_0"):
+        Path(name).write_text(json.dumps({"entries": []}))
+    with pytest.raises(Refusal, match=r"found: ranks \[0, 0\]"):
+        open_torch_flight("a_0", "b_0")
 
 
 def test_the_page_on_debugging_reads_what_ranks_have_written(
