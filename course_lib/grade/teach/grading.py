@@ -83,12 +83,13 @@ def _grade_student(
             marks.keep(student)
             say(student.name, card, known)
             if card.interrupted:
-                return False
-            lacks = card.fault is not None and card.fault.kind == "missing_file"
-            if lacks and (like := submission.like(entry)):
-                why = f"not where the file belongs: {', '.join(map(legible, like[:3]))}"
-                marks.notes.append((student.name, entry.name, "not taken", why))
-    return True
+                break
+    faults = [(card.entry, card.fault) for card in student.cards if card.fault is not None]
+    missing = [entry for entry, fault in faults if fault.kind == "missing_file"]
+    for name, like in submission.like(missing).items():
+        why = f"not where the file belongs: {', '.join(map(legible, like[:3]))}"
+        marks.notes.append((student.name, name, "not taken", why))
+    return not any(card.interrupted for card in student.cards)
 
 
 def _card(

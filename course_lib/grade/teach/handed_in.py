@@ -13,8 +13,8 @@ import os
 import re
 import stat
 import zipfile
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -78,39 +78,44 @@ class Submission:
 
             yield read
 
-    def like(self, entry: Entry) -> list[str]:
-        """Files whose names are nearly that of an exercise: `Ring_All_Reduce (1).py`, anywhere."""
-        try:
-            if self.path.is_dir() and not self.path.is_symlink():
-                names = [
-                    os.path.relpath(os.path.join(place, name), self.path)
-                    for place, _, files in islice(os.walk(self.path), MOST_FOLDERS)
-                    for name in files
-                ]
-            else:
-                with _opened(self.path) as file, zipfile.ZipFile(_InPieces(file.raw)) as archive:
-                    names = archive.namelist()
-        except Exception:  # what cannot be read was said when its files were asked for
-            return []
-        wanted = _letters(entry.name)
-        return sorted(
-            name
-            for name in names
-            if name.endswith(".py") and wanted in _letters(PurePosixPath(name).name)
-        )
+    def like(self, missing: Sequence[Entry]) -> dict[str, list[str]]:
+        """Files with nearly the name of a missing exercise: `Ring_All_Reduce (1).py`, anywhere."""
+        names: list[str] = []
+        # What cannot be read was said when its files were asked for.
+        with suppress(Exception), ExitStack() as stack:
+            names = self._names(stack) if missing else []
+        letters = {name: _letters(PurePosixPath(name).name) for name in sorted(names)}
+        return {
+            entry.name: found
+            for entry in missing
+            if (found := [n for n in letters if n.endswith(".py")
+                          and _letters(entry.name) in letters[n]])
+        }  # fmt: skip
+
+    def _names(self, stack: ExitStack) -> list[str]:
+        if not self.path.is_dir() or self.path.is_symlink():
+            return self._archive(stack).namelist()
+        return [
+            os.path.relpath(os.path.join(place, name), self.path)
+            for place, _, files in islice(os.walk(self.path), MOST_FOLDERS)
+            for name in files
+        ]
 
     def _open(self, stack: ExitStack) -> Read:
         if self.path.is_symlink():
             raise NotTaken("what was handed in is a link")
         if self.path.is_dir():
             return partial(_from_folder, self.path)
-        file = stack.enter_context(_opened(self.path))
-        if os.fstat(file.fileno()).st_size > LARGEST_ZIP:
-            raise NotTaken(f"{self.path.name} is larger than {LARGEST_ZIP >> 20} MiB")
-        archive = stack.enter_context(zipfile.ZipFile(_InPieces(file.raw)))
+        archive = self._archive(stack)
         names = set(archive.namelist())
         tops = sorted({name.partition("/")[0] for name in names if "/" in name})
         return partial(_from_zip, archive, names, tops)
+
+    def _archive(self, stack: ExitStack) -> zipfile.ZipFile:
+        file = stack.enter_context(_opened(self.path))
+        if os.fstat(file.fileno()).st_size > LARGEST_ZIP:
+            raise NotTaken(f"{self.path.name} is larger than {LARGEST_ZIP >> 20} MiB")
+        return stack.enter_context(zipfile.ZipFile(_InPieces(file.raw)))
 
 
 def submissions(folder: Path) -> list[Submission]:
@@ -121,7 +126,7 @@ def submissions(folder: Path) -> list[Submission]:
     """
     found = [
         Submission(_student(path.stem if path.suffix == ".zip" else path.name), path)
-        for path in sorted(folder.iterdir())
+        for path in _visible(folder)
         if _may_be_one(path)
     ]
     names = [each.student for each in found]
@@ -140,8 +145,7 @@ def submissions(folder: Path) -> list[Submission]:
 
 def left_out(folder: Path) -> list[str]:
     """What lies in a folder of submissions and is none, but for hidden files."""
-    others = [path.name for path in sorted(folder.iterdir()) if not _may_be_one(path)]
-    return [legible(name) for name in others if not name.startswith((".", "__"))]
+    return [legible(path.name) for path in _visible(folder) if not _may_be_one(path)]
 
 
 def _letters(name: str) -> str:
@@ -160,8 +164,12 @@ def _student(name: str) -> str:
     return f"{os.fsencode(shown)[:100].decode(errors='ignore')}~{mark}"
 
 
+def _visible(folder: Path) -> list[Path]:
+    return [path for path in sorted(folder.iterdir()) if not path.name.startswith((".", "__"))]
+
+
 def _may_be_one(path: Path) -> bool:
-    return not path.name.startswith((".", "__")) and (path.is_dir() or path.suffix == ".zip")
+    return path.is_dir() or path.suffix == ".zip"
 
 
 def _places(entry: Entry, tops: Iterable[str]) -> list[PurePosixPath]:

@@ -53,14 +53,13 @@ def checked(
     hardware: Path | None = None,
 ) -> tuple[ModelConfig, Cluster]:
     """The model with its sequence, and the cluster, if there is anything to ask about them."""
-    own = {node.gpu.name: node for node in [read_node(hardware)]} if hardware else {}
-    cluster = parse_cluster(gpus, {**NODES, **own})
-    if own and cluster.gpu.name not in own:
-        (name_of_own,) = own
+    own = read_node(hardware) if hardware else None
+    cluster = parse_cluster(gpus, {**NODES, own.gpu.name: own} if own else NODES)
+    if own and cluster.gpu.name != own.gpu.name:
         raise Refusal(
             f"{gpus} with the machine of {hardware}",
-            f"a machine whose GPU is called {name_of_own} there",
-            f"--gpus names the GPU that is meant, as in --gpus '8x{name_of_own}'",
+            f"a machine whose GPU is called {own.gpu.name} there",
+            f"--gpus names the GPU that is meant, as in --gpus '8x{own.gpu.name}'",
         )
     config = read_config(Path(name)) if name.endswith(".json") else model(name)
     config = replace(config, sequence=config.sequence if sequence is None else sequence)

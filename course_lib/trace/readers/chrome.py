@@ -59,7 +59,7 @@ def read_traces(*documents: Mapping[str, Any] | Sequence[Any]) -> Trace:
         Refusal: a document is no Chrome trace, several are of the same rank, or none says anything.
     """
     read = [_with_a_list(document) for document in documents]
-    ours = len(read) == 1 and isinstance(documents[0], dict) and "schemaVersion" not in read[0]
+    ours = len(read) == 1 and isinstance(documents[0], Mapping) and "schemaVersion" not in read[0]
     trace = _read_ours(read[0]["traceEvents"]) if ours else read_profiler(read)
     if not trace.stretches:
         raise Refusal(

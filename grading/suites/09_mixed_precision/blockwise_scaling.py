@@ -268,19 +268,11 @@ def check_zeros(run: Run) -> None:
     """E: nothing becomes NaN, and no scale is 0."""
     found = _found(run)
     for name in ("1×128, zeros", "MX, zeros"):
-        bad = int(found[name]["whole"].isfinite().logical_not().sum())
-        run.true(
-            not bad,
-            f"{bad} numbers are NaN or infinite ({name})",
-            expected="none",
-            measured=str(bad),
-            cause="a block of zeros was divided by 0",
-        )
-        none = int((found[name]["scale"].float() == 0).sum())
-        run.true(
-            not none,
-            f"{none} scales are 0 ({name})",
-            expected="none",
-            measured=str(none),
-            cause="who divides by such a scale gets NaN: take 1, for instance",
-        )
+        bad, none = ~found[name]["whole"].isfinite(), found[name]["scale"].float() == 0
+        for wrong, what, cause in (
+            (bad, "numbers are NaN or infinite", "a block of zeros was divided by 0"),
+            (none, "scales are 0", "who divides by such a scale gets NaN: take 1, for instance"),
+        ):
+            count = int(wrong.sum())
+            words = f"{count} {what} ({name})"
+            run.true(not count, words, expected="none", measured=str(count), cause=cause)
