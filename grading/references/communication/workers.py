@@ -250,6 +250,13 @@ def in_other_dtypes(sent: int, dtype: torch.dtype) -> dict[str, int]:
     }
 
 
+def likely_bytes(fair: int, dtype: torch.dtype, meets: bool) -> dict[str, int]:
+    """What a step sends instead of `fair` bytes if a meeting is due, and of none if it is not."""
+    if not meets:
+        return {"they meet in a step after which no meeting is due": fair}
+    return {**in_other_dtypes(fair, dtype), "nothing is sent, although a meeting is due": 0}
+
+
 def sent_by_step(ledger: Ledger, places: Sequence[int]) -> list[int]:
     """Bytes of each step's calls; `places` says where in the ledger steps begin and end."""
     return [sent_in(ledger.events[begin:end]) for begin, end in pairwise(places)]

@@ -180,7 +180,7 @@ def check_tokens(run: Run) -> None:
                     measured=f"{reached:.6f}",
                     cause="round up, and compare the whole step",
                 )
-                slack = 0.0 if case["flops"] == EXACT["flops"] and share == 0.5 else 1e-12
+                slack = 0.0 if case == EXACT and share == 0.5 else 1e-12
                 fewest = answer == 1 or less < share * (1 + slack)
                 run.true(
                     fewest,

@@ -176,11 +176,9 @@ def _compare_bytes(run: Run, dtype: torch.dtype) -> None:
                 if meets and sent in fair:
                     continue
                 likely = {
-                    **(workers.in_other_dtypes(fair[0], dtype) if meets else {}),
-                    "they meet in a step after which no meeting is due": -1 if meets else fair[0],
+                    **workers.likely_bytes(fair[0], dtype, meets),
                     "twice as many: both weights and differences are sent, or the result is "
                     "sent again": 2 * fair[0],
-                    "nothing is sent, although a meeting is due": 0 if meets else -1,
                 }  # fmt: skip
                 what = f"bytes sent in step {step} in {dtype}, with a meeting every {EVERY} steps"
                 run.equal(sent, fair[0] if meets else 0, what, likely=likely)
