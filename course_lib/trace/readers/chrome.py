@@ -12,7 +12,9 @@ from __future__ import annotations
 
 import gzip
 import json
+import math
 import re
+import textwrap
 import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -37,7 +39,7 @@ def open_traces(*paths: str | Path) -> Trace:
     Raises:
         Refusal: a file is no JSON, or as in `read_traces`.
     """
-    return read_traces(*(_parsed(Path(path)) for path in paths))
+    return _joined([(str(path), _parsed(Path(path))) for path in paths])
 
 
 def _parsed(path: Path) -> Any:
@@ -58,9 +60,24 @@ def read_traces(*documents: Mapping[str, Any] | Sequence[Any]) -> Trace:
     Raises:
         Refusal: a document is no Chrome trace, several are of the same rank, or none says anything.
     """
-    read = [_with_a_list(document) for document in documents]
-    ours = len(read) == 1 and isinstance(documents[0], Mapping) and "schemaVersion" not in read[0]
-    trace = _read_ours(read[0]["traceEvents"]) if ours else read_profiler(read)
+    return _joined([(f"document {number}", each) for number, each in enumerate(documents)])
+
+
+def _joined(documents: Sequence[tuple[str, Any]]) -> Trace:
+    """One trace of documents and their names."""
+    read = [_with_a_list(name, document) for name, document in documents]
+    alone = len(read) == 1 and isinstance(documents[0][1], Mapping)
+    try:
+        if alone and "schemaVersion" not in read[0]:
+            trace = _read_ours(read[0]["traceEvents"])
+        else:
+            trace = read_profiler(read)
+    except (LookupError, TypeError, AttributeError) as error:
+        raise Refusal(
+            f"read the Chrome trace {', '.join(name for name, _ in documents)}",
+            f"{type(error).__name__}: {error}",
+            "what torch.profiler and this course's timeline write has all that is read here",
+        ) from error
     if not trace.stretches:
         raise Refusal(
             f"read {len(read)} traces",
@@ -70,17 +87,40 @@ def read_traces(*documents: Mapping[str, Any] | Sequence[Any]) -> Trace:
     return trace
 
 
-def _with_a_list(document: Any) -> Mapping[str, Any]:
-    """The document; the bare list of events, which the format allows as well, becomes one."""
+def _with_a_list(name: str, document: Any) -> Mapping[str, Any]:
+    """The document, with sound events; the bare list of them, allowed as well, becomes one."""
     if isinstance(document, list):
-        return {"traceEvents": document}
-    if isinstance(document, Mapping) and isinstance(document.get("traceEvents"), list):
-        return document
-    keys = document if isinstance(document, Mapping) else ()
-    raise Refusal(
-        "read a Chrome trace",
-        f"JSON with the keys {', '.join(map(repr, keys)) or 'none'}",
-        "a Chrome trace keeps its events in a list under 'traceEvents'",
+        document = {"traceEvents": document}
+    if not isinstance(document, Mapping) or not isinstance(document.get("traceEvents"), list):
+        keys = document if isinstance(document, Mapping) else ()
+        raise Refusal(
+            f"read the Chrome trace {name}",
+            f"JSON with the keys {', '.join(map(repr, keys)) or 'none'}",
+            "a Chrome trace keeps its events in a list under 'traceEvents'",
+        )
+    for number, event in enumerate(document["traceEvents"]):
+        if not _is_event(event):
+            raise Refusal(
+                f"read the Chrome trace {name}",
+                f"event {number}: {textwrap.shorten(repr(event), 200)}",
+                "an event has its kind in `ph`; one that took time (X) has a `name`, the thread "
+                "`tid`, its beginning `ts` and its length `dur`, both in microseconds",
+            )
+    return document
+
+
+def _is_event(event: Any) -> bool:
+    """Whether the format's own fields are there, as far as they are read here."""
+    if not isinstance(event, Mapping) or not isinstance(event.get("ph"), str):
+        return False
+    if event["ph"] != "X":
+        return True
+    times = (event.get("ts"), event.get("dur"))
+    return (
+        all(isinstance(time, (int, float)) and math.isfinite(time) for time in times)
+        and isinstance(event.get("name"), str)
+        and isinstance(event.get("args", {}), Mapping)
+        and "tid" in event
     )
 
 

@@ -98,6 +98,28 @@ def test_what_is_no_trace_is_refused(document: Any) -> None:
         read_traces(document)
 
 
+@pytest.mark.parametrize("event", [
+    3, {}, {"ph": 1}, {"ph": "X", "tid": 0, "name": "aten::mm", "ts": 1.0},
+    {"ph": "X", "tid": 0, "name": "aten::mm", "ts": "1", "dur": 2},
+    {"ph": "X", "tid": 0, "name": "aten::mm", "ts": 1, "dur": float("nan")},
+])  # fmt: skip
+def test_an_event_that_is_none_is_shown_with_its_file(event: object, tmp_path: Path) -> None:
+    for more in ({}, {"schemaVersion": 1}):
+        path = tmp_path / "trace_3.json"
+        path.write_text(json.dumps({"traceEvents": [{"ph": "i"}, event], **more}))
+        with pytest.raises(Refusal, match=r"(?s)trace_3\.json\nfound: event 1: .*`dur`"):
+            open_traces(path)
+
+
+@pytest.mark.parametrize("document", [
+    {"traceEvents": [{"ph": "X", "tid": "calls", "name": "send", "ts": 0, "dur": 1, "pid": 0}]},
+    {"traceEvents": [], "schemaVersion": 1, "distributedInfo": None},
+])  # fmt: skip
+def test_what_nobody_writes_is_refused(document: Any) -> None:
+    with pytest.raises(Refusal, match="document 0"):
+        read_traces(document)
+
+
 def train(group: Group) -> dict[str, Any]:
     """Two steps; rank 1 comes to the second all-reduce only when rank 0 has begun it."""
     gradient, told = torch.ones(1000, dtype=torch.float64), torch.zeros(1)
