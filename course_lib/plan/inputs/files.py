@@ -40,6 +40,7 @@ UNKNOWN = {
 }
 SIZES = {*NAMES, *EXPERTS, *LATENT, *(name for names in NAMES.values() for name in names)}
 SIZES -= {"tied", "tie_word_embeddings"}
+DEEPEST = 10_000  # layers
 HARDWARE = ("like", "name", "node", "adapters", "memory", "bandwidth", "watts", "peak", "reached",
             "inside", "between")  # fmt: skip
 LINK = tuple(field.name for field in fields(Link))
@@ -85,10 +86,14 @@ def read_config(path: Path) -> ModelConfig:
     if wrong:
         raise Refusal(f"the model of {path}", ", ".join(wrong), "sizes are numbers")
     try:
-        return _ours(found, path) if "layers" in found else _theirs(found, path)
+        config = _ours(found, path) if "layers" in found else _theirs(found, path)
     except (TypeError, LookupError) as error:
         why = "parts have the fields of our `ModelConfig`, or Hugging Face's, with numbers"
         raise Refusal(f"the model of {path}", f"{type(error).__name__}: {error}", why) from None
+    if config.layers > DEEPEST:
+        why = f"blocks are laid on stages one by one; {DEEPEST:,} are more than any model has"
+        raise Refusal(f"the model of {path}", f"{config.layers:,} layers", why)
+    return config
 
 
 def _ours(found: dict[str, Any], path: Path) -> ModelConfig:

@@ -91,6 +91,7 @@ def test_mixtures_and_gpt2(tmp_path: Path) -> None:
         ({"n_shared_experts": 1}, "every token uses"),
         ({"shared_expert_intermediate_size": 5632}, "every token uses"),
         ({"num_hidden_layers": None}, "no layers"),
+        ({"num_hidden_layers": 10_001}, "10,001 layers"),
         ({"head_dim": 255}, "head_dim = 255"),
         ({"layers": 3}, "model_type"),
         ({"hidden_size": "wide"}, "hidden_size 'wide'"),
