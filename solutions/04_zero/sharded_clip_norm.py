@@ -14,9 +14,10 @@ Rules:
 - Return the 2-norm of all gradients before clipping, the same float on every rank. If one rank has
   an infinity or a NaN, the norm is infinite or NaN on every rank.
 - If the norm is above `max_norm`, multiply every gradient in place by max_norm / (norm + 1e-6), as
-  torch.nn.utils.clip_grad_norm_ does; otherwise no gradient changes by a single bit. (An infinite
-  norm is above every limit, so finite gradients become 0. NaN is above none, so nothing changes,
-  where torch makes all gradients NaN.)
+  torch.nn.utils.clip_grad_norm_ does; otherwise no gradient changes by a single bit. (Within 1e-6
+  of the limit torch's factor is below 1 already: there, both are right. An infinite norm is above
+  every limit, so finite gradients become 0. NaN is above none, so nothing changes, where torch
+  makes all gradients NaN.)
 - Gradients may be float32 or bfloat16 and keep their dtype. Their squares may be too large for
   these dtypes, so add them up in float64.
 - Every rank makes one all-reduce of one number, however small its own norm is.
