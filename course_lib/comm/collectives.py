@@ -14,6 +14,7 @@ Roots are named by their index in the group.
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -142,8 +143,9 @@ def all_to_all(
         The work; every row that goes to another rank is sent once.
 
     Raises:
-        CommError: the sizes do not add up to the tensors' rows.
+        CommError: the sizes do not add up to the tensors' rows, or rows differ in what they are.
     """
+    _check_rows(output, input, group)
     given = _split_sizes(input, input_sizes, group, "all_to_all input")
     taken = _split_sizes(output, output_sizes, group, "all_to_all output")
     event = _book("all_to_all", input, group, output, payload=input.nbytes)
@@ -303,16 +305,29 @@ def _check_parts(part: torch.Tensor, whole: torch.Tensor, group: Group, asked: s
         )
 
 
+def _check_rows(output: torch.Tensor, input: torch.Tensor, group: Group) -> None:
+    both = (output, input)
+    kinds = {(tensor.dim() > 0, math.prod(tensor.shape[1:]), tensor.dtype) for tensor in both}
+    if len(kinds) > 1 or not input.dim():
+        raise CommError(
+            "all_to_all",
+            " and ".join(f"{tuple(each.shape)} of {each.dtype}" for each in both)
+            + f" as output and input on rank {group.rank}",
+            "rows along dim 0 go from one to the other: as many elements in each, of one dtype",
+        )
+
+
 def _split_sizes(
     tensor: torch.Tensor, sizes: Sequence[int] | None, group: Group, asked: str
 ) -> list[int]:
-    rows = tensor.shape[0] if tensor.dim() else 0
+    rows = tensor.shape[0]
     if sizes is None and rows % group.size == 0:
         return [rows // group.size] * group.size
-    if sizes is None or len(sizes) != group.size or sum(sizes) != rows:
+    counts = [] if sizes is None else [operator.index(size) for size in sizes]
+    if len(counts) != group.size or sum(counts) != rows or min(counts) < 0:
         raise CommError(
-            f"{asked} of {group.size} parts with sizes {None if sizes is None else list(sizes)}",
+            f"{asked} of {group.size} parts with sizes {counts or sizes}",
             f"a tensor of {rows} rows on rank {group.rank}",
-            "there must be one size a member, and they must add up to the rows",
+            "there must be one size a member, none below 0, and they must add up to the rows",
         )
-    return list(sizes)
+    return counts
