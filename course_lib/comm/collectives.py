@@ -14,7 +14,6 @@ Roots are named by their index in the group.
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -23,7 +22,7 @@ import torch
 
 from course_lib.comm.booking import book
 from course_lib.comm.carry import MOVED_AS, by_host, carried, place_for, wire_view
-from course_lib.comm.errors import CommError
+from course_lib.comm.checks import check_parts, check_reduction, check_rows, counted_rows
 from course_lib.comm.group import Group
 from course_lib.comm.work import Work
 from course_lib.trace import Event, wire_bytes
@@ -82,7 +81,7 @@ def reduce_scatter(
         CommError: the sizes do not fit, or `op` does not.
     """
     reduction = _reduction(input, op, "reduce_scatter")
-    _check_parts(output, input, group, "reduce_scatter")
+    check_parts(output, input, group, "reduce_scatter")
     event = _book("reduce_scatter", input, group, output, payload=input.nbytes, reduction=op)
     data = place_for(output, group)
     whole = carried(input, group).view(-1)
@@ -111,7 +110,7 @@ def all_gather(
     Raises:
         CommError: the sizes do not fit.
     """
-    _check_parts(input, output, group, "all_gather")
+    check_parts(input, output, group, "all_gather")
     event = _book("all_gather", input, group, output, payload=output.nbytes)
     data = place_for(output, group)
     part = wire_view(carried(input, group)).view(-1)
@@ -145,9 +144,9 @@ def all_to_all(
     Raises:
         CommError: the sizes do not add up to the tensors' rows, or rows differ in what they are.
     """
-    _check_rows(output, input, group)
-    given = _split_sizes(input, input_sizes, group, "all_to_all input")
-    taken = _split_sizes(output, output_sizes, group, "all_to_all output")
+    check_rows(output, input, group)
+    given = counted_rows(input, input_sizes, group, "all_to_all input")
+    taken = counted_rows(output, output_sizes, group, "all_to_all output")
     event = _book("all_to_all", input, group, output, payload=input.nbytes)
     row = math.prod(input.shape[1:]) * input.element_size()  # also where this rank sends none
     event.sent = (sum(given) - given[group.index]) * row
@@ -280,54 +279,6 @@ def _result(
 
 
 def _reduction(tensor: torch.Tensor, op: str, asked: str) -> str:
-    if op not in REDUCTIONS:
-        known = f"known: {', '.join(REDUCTIONS)}"
-        raise CommError(f"{asked} with op={op!r}", known, "no such reduction")
-    found = f"a tensor of {tensor.dtype}, shape {tuple(tensor.shape)}"
-    if tensor.dtype in MOVED_AS:
-        raise CommError(f"{asked} of {tensor.dtype}", found, "no backend reduces it: cast it first")
-    if tensor.is_complex() and op not in ("sum", "avg"):
-        raise CommError(f"{asked} with op={op!r}", found, "complex numbers can only be added up")
-    if op == "avg" and not (tensor.is_floating_point() or tensor.is_complex()):
-        raise CommError(f"{asked} with op='avg'", found, "an average of integers is no integer")
-    if tensor.dtype.itemsize == 1 and tensor.is_floating_point():
-        raise CommError(f"{asked} of 8-bit floats", found, "sum in a wider dtype, then cast back")
+    """What the transport is asked to reduce with."""
+    check_reduction(tensor, op, asked, REDUCTIONS, MOVED_AS)
     return REDUCTIONS[op]
-
-
-def _check_parts(part: torch.Tensor, whole: torch.Tensor, group: Group, asked: str) -> None:
-    if part.numel() * group.size != whole.numel() or part.dtype != whole.dtype:
-        raise CommError(
-            f"{asked} over {group.size} ranks",
-            f"a part of {part.numel()} {part.dtype} and a whole of {whole.numel()} {whole.dtype}"
-            f" elements (shapes {tuple(part.shape)} and {tuple(whole.shape)}) on rank {group.rank}",
-            f"the whole is {group.size} equal parts; pad it, or call comm.ring_{asked}",
-        )
-
-
-def _check_rows(output: torch.Tensor, input: torch.Tensor, group: Group) -> None:
-    both = (output, input)
-    kinds = {(tensor.dim() > 0, math.prod(tensor.shape[1:]), tensor.dtype) for tensor in both}
-    if len(kinds) > 1 or not input.dim():
-        raise CommError(
-            "all_to_all",
-            " and ".join(f"{tuple(each.shape)} of {each.dtype}" for each in both)
-            + f" as output and input on rank {group.rank}",
-            "rows along dim 0 go from one to the other: as many elements in each, of one dtype",
-        )
-
-
-def _split_sizes(
-    tensor: torch.Tensor, sizes: Sequence[int] | None, group: Group, asked: str
-) -> list[int]:
-    rows = tensor.shape[0]
-    if sizes is None and rows % group.size == 0:
-        return [rows // group.size] * group.size
-    counts = [] if sizes is None else [operator.index(size) for size in sizes]
-    if len(counts) != group.size or sum(counts) != rows or min(counts) < 0:
-        raise CommError(
-            f"{asked} of {group.size} parts with sizes {counts or sizes}",
-            f"a tensor of {rows} rows on rank {group.rank}",
-            "there must be one size a member, none below 0, and they must add up to the rows",
-        )
-    return counts

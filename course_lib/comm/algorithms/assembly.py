@@ -13,9 +13,9 @@ from contextlib import contextmanager
 
 import torch
 
+from course_lib.comm import checks
 from course_lib.comm.booking import book
 from course_lib.comm.carry import is_plain, plain
-from course_lib.comm.errors import CommError
 from course_lib.comm.group import Group
 from course_lib.comm.messages import Stream, irecv, isend
 
@@ -84,17 +84,7 @@ def check_reduction(tensor: torch.Tensor, op: str, asked: str) -> None:
     Raises:
         CommError: unknown `op`, an average of integers, or numbers that torch cannot add up.
     """
-    found = f"a tensor of {tensor.dtype}, shape {tuple(tensor.shape)}"
-    if op not in REDUCTIONS:
-        raise CommError(f"{asked} with op={op!r}", f"known: {', '.join(REDUCTIONS)}", "no such op")
-    if tensor.is_complex() and op == "max":
-        raise CommError(f"{asked} with op='max'", found, "complex numbers have no order")
-    if op == "avg" and not (tensor.is_floating_point() or tensor.is_complex()):
-        raise CommError(f"{asked} with op='avg'", found, "an average of integers is no integer")
-    if tensor.dtype.itemsize == 1 and tensor.is_floating_point():
-        raise CommError(f"{asked} of 8-bit floats", found, "sum in a wider dtype, then cast back")
-    if tensor.dtype in NOT_ADDED:
-        raise CommError(f"{asked} of {tensor.dtype}", found, "torch cannot add it: cast it first")
+    checks.check_reduction(tensor, op, asked, REDUCTIONS, NOT_ADDED)
 
 
 def combine(into: torch.Tensor, other: torch.Tensor, op: str) -> None:

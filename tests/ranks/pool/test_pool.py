@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import signal
 import threading
 import time
@@ -104,6 +105,8 @@ def test_an_error_on_one_rank(pool: Pool) -> None:
     }  # fmt: skip
     assert "rank 1:" in str(caught.value)
     assert "rank 0" not in str(caught.value)
+    again = pickle.loads(pickle.dumps(caught.value))  # as it leaves a process of its own
+    assert str(again) == str(caught.value) and again.outcome.verdict == "raised"
     assert pool.pull("keep") == [5, 5], "an error in one call must not cost the variables"
     works(pool)
 
