@@ -23,6 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from operator import index
 from typing import Any
 
 import torch
@@ -35,16 +36,19 @@ Map = Callable[[torch.Tensor], torch.Tensor]
 
 
 class _Pair(torch.autograd.Function):
-    """A map for the tensor on its way forward, and its conjugate for the gradient coming back."""
+    """A map for the tensor on its way forward, and its conjugate for the gradient coming back.
+
+    The conjugate's own conjugate is the map: so a gradient can be differentiated once more.
+    """
 
     @staticmethod
     def forward(ctx: Any, tensor: torch.Tensor, ahead: Map, back: Map) -> torch.Tensor:
-        ctx.back = back
+        ctx.ahead, ctx.back = ahead, back
         return ahead(tensor)
 
     @staticmethod
     def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        return ctx.back(grads[0]), None, None
+        return _Pair.apply(grads[0], ctx.back, ctx.ahead), None, None
 
 
 # --- identity ↔ all-reduce -----------------------------------------------------------------------
@@ -176,7 +180,7 @@ def exchange_in_group(
     Raises:
         CommError: the sizes do not add up to the rows.
     """
-    coming, going = list(output_sizes), list(input_sizes)
+    coming, going = [*map(index, output_sizes)], [*map(index, input_sizes)]
     there = partial(_exchanged, output_sizes=coming, input_sizes=going, group=group)
     home = partial(_exchanged, output_sizes=going, input_sizes=coming, group=group)
     return _Pair.apply(rows, there, home)

@@ -35,6 +35,16 @@ def by_host(tensor: torch.Tensor, group: Group) -> bool:
     return not on_host(tensor) and not group.has_nccl
 
 
+def is_plain(tensor: torch.Tensor) -> bool:
+    """Whether its values lie in memory in their order, and not as conjugates or negatives."""
+    return tensor.is_contiguous() and not (tensor.is_conj() or tensor.is_neg())
+
+
+def plain(tensor: torch.Tensor) -> torch.Tensor:
+    """The same values so that `is_plain`: the tensor itself, or a copy."""
+    return tensor.contiguous().resolve_conj().resolve_neg()
+
+
 def carried(tensor: torch.Tensor, group: Group) -> torch.Tensor:
     """The tensor as a collective of this group's can move it: itself, or a copy of it.
 
@@ -43,14 +53,14 @@ def carried(tensor: torch.Tensor, group: Group) -> torch.Tensor:
         group: whose backend moves it.
 
     Returns:
-        A contiguous tensor of the same shape and dtype, on the host if the group has only gloo.
+        A plain tensor of the same shape and dtype, on the host if the group has only gloo.
     """
-    return (tensor.to(HOST) if by_host(tensor, group) else tensor).contiguous()
+    return plain(tensor.to(HOST) if by_host(tensor, group) else tensor)
 
 
 def place_for(tensor: torch.Tensor, group: Group) -> torch.Tensor:
     """Where a collective may write the new values of `tensor`: itself, or a buffer like it."""
-    if tensor.is_contiguous() and not by_host(tensor, group):
+    if is_plain(tensor) and not by_host(tensor, group):
         return tensor
     device = HOST if by_host(tensor, group) else tensor.device
     return torch.empty(tensor.shape, dtype=tensor.dtype, device=device)

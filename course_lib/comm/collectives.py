@@ -22,7 +22,7 @@ import torch
 
 from course_lib.comm.booking import book
 from course_lib.comm.carry import MOVED_AS, by_host, carried, place_for, wire_view
-from course_lib.comm.errors import CommError
+from course_lib.comm.checks import check_parts, check_reduction, check_rows, counted_rows
 from course_lib.comm.group import Group
 from course_lib.comm.work import Work
 from course_lib.trace import Event, wire_bytes
@@ -81,7 +81,7 @@ def reduce_scatter(
         CommError: the sizes do not fit, or `op` does not.
     """
     reduction = _reduction(input, op, "reduce_scatter")
-    _check_parts(output, input, group, "reduce_scatter")
+    check_parts(output, input, group, "reduce_scatter")
     event = _book("reduce_scatter", input, group, output, payload=input.nbytes, reduction=op)
     data = place_for(output, group)
     whole = carried(input, group).view(-1)
@@ -110,7 +110,7 @@ def all_gather(
     Raises:
         CommError: the sizes do not fit.
     """
-    _check_parts(input, output, group, "all_gather")
+    check_parts(input, output, group, "all_gather")
     event = _book("all_gather", input, group, output, payload=output.nbytes)
     data = place_for(output, group)
     part = wire_view(carried(input, group)).view(-1)
@@ -142,10 +142,11 @@ def all_to_all(
         The work; every row that goes to another rank is sent once.
 
     Raises:
-        CommError: the sizes do not add up to the tensors' rows.
+        CommError: the sizes do not add up to the tensors' rows, or rows differ in what they are.
     """
-    given = _split_sizes(input, input_sizes, group, "all_to_all input")
-    taken = _split_sizes(output, output_sizes, group, "all_to_all output")
+    check_rows(output, input, group)
+    given = counted_rows(input, input_sizes, group, "all_to_all input")
+    taken = counted_rows(output, output_sizes, group, "all_to_all output")
     event = _book("all_to_all", input, group, output, payload=input.nbytes)
     row = math.prod(input.shape[1:]) * input.element_size()  # also where this rank sends none
     event.sent = (sum(given) - given[group.index]) * row
@@ -278,41 +279,6 @@ def _result(
 
 
 def _reduction(tensor: torch.Tensor, op: str, asked: str) -> str:
-    if op not in REDUCTIONS:
-        known = f"known: {', '.join(REDUCTIONS)}"
-        raise CommError(f"{asked} with op={op!r}", known, "no such reduction")
-    found = f"a tensor of {tensor.dtype}, shape {tuple(tensor.shape)}"
-    if tensor.dtype in MOVED_AS:
-        raise CommError(f"{asked} of {tensor.dtype}", found, "no backend reduces it: cast it first")
-    if tensor.is_complex() and op not in ("sum", "avg"):
-        raise CommError(f"{asked} with op={op!r}", found, "complex numbers can only be added up")
-    if op == "avg" and not (tensor.is_floating_point() or tensor.is_complex()):
-        raise CommError(f"{asked} with op='avg'", found, "an average of integers is no integer")
-    if tensor.dtype.itemsize == 1 and tensor.is_floating_point():
-        raise CommError(f"{asked} of 8-bit floats", found, "sum in a wider dtype, then cast back")
+    """What the transport is asked to reduce with."""
+    check_reduction(tensor, op, asked, REDUCTIONS, MOVED_AS)
     return REDUCTIONS[op]
-
-
-def _check_parts(part: torch.Tensor, whole: torch.Tensor, group: Group, asked: str) -> None:
-    if part.numel() * group.size != whole.numel() or part.dtype != whole.dtype:
-        raise CommError(
-            f"{asked} over {group.size} ranks",
-            f"a part of {part.numel()} {part.dtype} and a whole of {whole.numel()} {whole.dtype}"
-            f" elements (shapes {tuple(part.shape)} and {tuple(whole.shape)}) on rank {group.rank}",
-            f"the whole is {group.size} equal parts; pad it, or call comm.ring_{asked}",
-        )
-
-
-def _split_sizes(
-    tensor: torch.Tensor, sizes: Sequence[int] | None, group: Group, asked: str
-) -> list[int]:
-    rows = tensor.shape[0] if tensor.dim() else 0
-    if sizes is None and rows % group.size == 0:
-        return [rows // group.size] * group.size
-    if sizes is None or len(sizes) != group.size or sum(sizes) != rows:
-        raise CommError(
-            f"{asked} of {group.size} parts with sizes {None if sizes is None else list(sizes)}",
-            f"a tensor of {rows} rows on rank {group.rank}",
-            "there must be one size a member, and they must add up to the rows",
-        )
-    return list(sizes)

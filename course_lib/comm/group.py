@@ -114,14 +114,14 @@ class Group:
             axis: the name that the new groups get.
 
         Raises:
-            CommError: the parts do not cover the group, or overlap.
+            CommError: the parts do not cover the group, overlap, or are empty.
         """
         flat = sorted(index for part in parts for index in part)
-        if flat != list(range(self.size)):
+        if flat != list(range(self.size)) or not all(map(len, parts)):
             raise CommError(
                 f"split {self} into {[list(part) for part in parts]}",
                 f"the parts hold the indices {flat}",
-                f"every index from 0 to {self.size - 1} must be in exactly one part",
+                f"every index from 0 to {self.size - 1} must be in exactly one part; none is empty",
             )
         cut = [[self.ranks[index] for index in part] for part in parts]
         transport = self.transport.split(cut, self.ledger)
@@ -145,6 +145,10 @@ class Group:
                 f"{asked} {index}", f"{self}", f"an index here is between 0 and {self.size - 1}"
             )
         return index
+
+    def __deepcopy__(self, _: Any) -> Group:
+        """Itself: the copy of a module talks in the same group and is in the same ledger."""
+        return self
 
     def __repr__(self) -> str:
         members = ", ".join(map(str, self.ranks))

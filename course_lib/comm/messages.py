@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from course_lib.comm.booking import book
-from course_lib.comm.carry import HOST, on_host, wire_view
+from course_lib.comm.carry import HOST, is_plain, on_host, plain, wire_view
 from course_lib.comm.errors import CommError
 from course_lib.comm.group import Group
 from course_lib.comm.work import Work
@@ -44,7 +44,7 @@ def isend(
     Raises:
         CommError: `to` is not another member of the group.
     """
-    data = wire_view(_from_host(tensor).contiguous())
+    data = wire_view(plain(_from_host(tensor)))
     event = _book("send", tensor, _peer(to, group, "send to"), group, step, chunk, tag)
     return Work(group.transport.send(data, to, event, tag), group, event)
 
@@ -75,7 +75,7 @@ def irecv(
         CommError: `source` is not another member of the group.
     """
     event = _book("recv", tensor, _peer(source, group, "receive from"), group, step, chunk, tag)
-    if tensor.is_contiguous() and on_host(tensor):
+    if is_plain(tensor) and on_host(tensor):
         return Work(group.transport.recv(wire_view(tensor), source, event, tag), group, event)
     buffer = torch.empty(tensor.shape, dtype=tensor.dtype, device=HOST)
     work = group.transport.recv(wire_view(buffer), source, event, tag)

@@ -11,6 +11,7 @@ says when that is over.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Protocol, cast
 
@@ -76,7 +77,7 @@ class SimulatedTransport:
     ) -> Handle:
         """See `Transport.collective`."""
         rooted, reduces = op in ("broadcast", "reduce"), "reduce" in op
-        row = input[0].numel() if op == "all_to_all" and input.dim() and len(input) else 1
+        row = math.prod(input.shape[1:])  # of an all_to_all, also where this rank sends none
         post = self._post(
             op,
             input,

@@ -17,6 +17,7 @@ from contextlib import contextmanager
 
 import torch
 
+from course_lib.comm.errors import CommError
 from course_lib.comm.group import Group
 from course_lib.comm.torch_transport import all_ranks
 
@@ -28,9 +29,18 @@ def choose_device(wanted: str, rank: int, world_size: int) -> torch.device:
         wanted: `auto`; `cpu`; `cuda` (ranks share GPUs if there are fewer, over gloo).
         rank: the rank's index on this machine.
         world_size: how many ranks there are on this machine.
+
+    Raises:
+        CommError: GPUs are wanted and there is none, or it is another word.
     """
     gpus = torch.cuda.device_count() if wanted != "cpu" else 0
-    if gpus >= world_size or (wanted == "cuda" and gpus):
+    if wanted not in ("auto", "cpu", "cuda"):
+        why = "one of these is meant"
+        raise CommError(f"the device {wanted!r}", "auto, cpu and cuda", why)
+    if wanted == "cuda" and not gpus:
+        why = "nothing is computed elsewhere in silence; leave COURSE_DEVICE unset for the CPU"
+        raise CommError("the device cuda", "no GPU that torch can use here", why)
+    if gpus >= world_size or wanted == "cuda":
         return torch.device("cuda", rank % gpus)
     return torch.device("cpu")
 
@@ -46,6 +56,9 @@ def start_from_environment() -> Iterator[Group]:
     """The group of all ranks that torchrun started, or of this process alone; ends with the block.
 
     COURSE_DEVICE (`auto`, `cpu`, `cuda`) says where to compute, as in the notebooks.
+
+    Raises:
+        CommError: COURSE_DEVICE asks for what there is not.
     """
     local = int(os.environ.get("LOCAL_RANK", "0"))
     on_this_node = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))

@@ -89,7 +89,8 @@ class Work:
             self._handle.wait(*(() if within is None else (timedelta(seconds=within),)))
             self._handle = None
         if self._finish is not None:
-            self._finish()
+            with torch.no_grad():  # as a backend writes: also into parameters, past autograd
+                self._finish()
             self._finish = None
         self._group.ledger.finish(self.event, *self._arrived)
 

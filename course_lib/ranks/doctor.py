@@ -30,6 +30,7 @@ from course_lib.ranks.start.forkserver import ForkServer
 from course_lib.ranks.start.launch import start_method
 from course_lib.ranks.system.processes import LACKS
 from course_lib.ranks.system.wall import lacks
+from course_lib.trace import Refusal
 
 OLDEST = (3, 11)
 RANKS = 4  # of most lessons
@@ -165,8 +166,11 @@ def _bounds(need: Requirement, operator: str) -> list[SpecifierSet]:
 
 
 def _devices() -> Finding:
-    wanted = os.environ.get("COURSE_DEVICE", "auto")
-    device = choose_device(wanted, 0, RANKS)
+    try:
+        device = choose_device(os.environ.get("COURSE_DEVICE", "auto"), 0, RANKS)
+    except Refusal as error:
+        found = f"{error.asked} is asked for: {error.found}"
+        return Finding("devices", "problem", found, "unset COURSE_DEVICE, and it is chosen")
     backend = choose_backend(device, RANKS)
     gpus = torch.cuda.device_count()
     names = ", ".join(sorted({torch.cuda.get_device_name(n) for n in range(gpus)}))
@@ -226,10 +230,10 @@ def _ranks(server: ForkServer | None) -> Finding:
     """Two real ranks, and one call."""
     try:
         found = run_on_ranks(_sum_of_indices, 2, server=server, timeout=30)
-    except (RanksError, OSError) as error:
-        first = str(error).strip().splitlines()
+    except (RanksError, Refusal, OSError) as error:
+        lines = [line for line in str(error).strip().splitlines() if not line.endswith(":")]
         return Finding(
-            "ranks", "problem", first[0] if first else type(error).__name__,
+            "ranks", "problem", lines[0] if lines else type(error).__name__,
             "if they cannot reach each other: export GLOO_SOCKET_IFNAME=lo (macOS: lo0)",
         )  # fmt: skip
     if found != [1.0, 1.0]:

@@ -14,8 +14,9 @@ member of the group that has read other bits into the same call.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from math import isfinite
 from typing import Any
 
 from course_lib.replay import words
@@ -186,15 +187,11 @@ def _by_meeting(run: Recording) -> dict[Meeting, dict[int, str]]:
 
 # --- different numbers of ranks ------------------------------------------------------------------
 def _by_loss(first: Recording, second: Recording, within: float) -> Difference | None:
-    mine, other = _losses(first), _losses(second)
-    for step, loss in mine.items():
-        if step in other and not abs(other[step] - loss) <= within * abs(loss):
-            text = words.losses(first.world, second.world, step, loss, other[step])
+    """The first step in which they differ, also where only one is a NaN or infinite."""
+    for step, mine in first.losses.items():
+        other = second.losses.get(step, mine)
+        gap = abs(other.value - mine.value)
+        if other.bits != mine.bits and not (isfinite(gap) and gap <= within * abs(mine.value)):
+            text = words.losses(first.world, second.world, step, mine.value, other.value)
             return Difference("loss", step, (), None, (), text)
     return None
-
-
-def _losses(recording: Recording) -> Mapping[int, float]:
-    """By the number of their step."""
-    log = next(iter(recording.ranks.values()))
-    return {step.number: loss.value for step, loss in zip(log.steps, log.losses, strict=False)}

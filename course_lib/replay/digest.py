@@ -33,7 +33,7 @@ def digest(value: Any) -> str:
     """The digits of a tensor, or of tensors, numbers and texts in lists, tuples and dicts.
 
     Raises:
-        Refusal: there is something else in it, or a tensor without data.
+        Refusal: there is something else in it, or a tensor that is no block of memory.
     """
     state = hashlib.blake2b(digest_size=BYTES)
     _feed(state, value)
@@ -75,6 +75,12 @@ def _pieces(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
             "the bits of a tensor",
             "a tensor without data, as a simulated cluster has it",
             "record a run on real ranks",
+        )
+    if tensor.layout is not torch.strided:
+        raise Refusal(
+            "the bits of a tensor",
+            f"one of {tensor.layout}, which is no block of memory",
+            "hand over the tensors that it is made of, such as its values and indices",
         )
     flat = tensor.detach().resolve_conj().resolve_neg().contiguous().view(-1)
     return (piece.cpu().clone() for piece in flat.split(PIECE))

@@ -18,6 +18,7 @@ import platform
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from operator import index
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +60,7 @@ class Recorder:
             number: as the program counts.
             batch: this rank's: tensors, in lists, tuples and dicts.
         """
-        bits = "" if batch is None else digest(batch)
+        number, bits = index(number), "" if batch is None else digest(batch)
         now, start = _random_digits(), self._random_at_start
         moved = tuple(name for name in now if start.get(name) != now[name])
         self.write(Step(number, self._calls, bits, now, moved))
@@ -170,6 +171,7 @@ def record(folder: Path | str | None, group: Group) -> Iterator[Recorder]:
         with listening(Recorder(), group) as recorder:
             yield recorder
         return
+    _refuse_second(group)  # before the file of the first is overwritten
     Path(folder).mkdir(parents=True, exist_ok=True)
     with (Path(folder) / FILE.format(group.rank)).open("w", buffering=1) as file:
 
@@ -187,13 +189,8 @@ def listening(recorder: Recorder, group: Group) -> Iterator[Recorder]:
     Raises:
         Refusal: the ledger has a listener already.
     """
+    _refuse_second(group)
     ledger = group.ledger
-    if ledger.listener is not None:
-        raise Refusal(
-            f"record rank {group.rank}",
-            "a recording that is under way",
-            "one at a time: end the other block first",
-        )
     recorder.write(start_of(group))
     ledger.listener = recorder
     try:
@@ -201,6 +198,15 @@ def listening(recorder: Recorder, group: Group) -> Iterator[Recorder]:
     finally:
         ledger.listener = None
     recorder.write(End())
+
+
+def _refuse_second(group: Group) -> None:
+    if group.ledger.listener is not None:
+        raise Refusal(
+            f"record rank {group.rank}",
+            "a recording that is under way",
+            "one at a time: end the other block first",
+        )
 
 
 def start_of(group: Group) -> Start:

@@ -27,6 +27,10 @@ class RankLog:
         start: its first entry.
         entries: all that follow.
         damage: what is wrong with the end of its file; "" if nothing is.
+        calls: those among the entries.
+        results: what each call gave, by its number.
+        steps: those among the entries.
+        losses: of each step, by its number; -1 before the first.
     """
 
     start: Start
@@ -35,13 +39,19 @@ class RankLog:
     calls: list[Call] = field(init=False)
     results: dict[int, str] = field(init=False)
     steps: list[Step] = field(init=False)
-    losses: list[Loss] = field(init=False)
+    losses: dict[int, list[Loss]] = field(init=False)
 
     def __post_init__(self) -> None:
         self.calls = [e for e in self.entries if isinstance(e, Call)]
         self.results = {e.call: e.taken for e in self.entries if isinstance(e, Done)}
         self.steps = [e for e in self.entries if isinstance(e, Step)]
-        self.losses = [e for e in self.entries if isinstance(e, Loss)]
+        self.losses = {}
+        step = -1
+        for entry in self.entries:
+            if isinstance(entry, Step):
+                step = entry.number
+            elif isinstance(entry, Loss):
+                self.losses.setdefault(step, []).append(entry)
 
     @classmethod
     def of(cls, entries: Sequence[Entry]) -> RankLog:
@@ -98,6 +108,12 @@ class Recording:
                 yield f"Rank {rank}: {log.damage}."
             elif not log.complete:
                 yield f"Rank {rank} did not come to its end: {len(log.calls)} calls are there."
+
+    @property
+    def losses(self) -> dict[int, Loss]:
+        """The last one that the lowest rank has told of each step."""
+        log = next(iter(self.ranks.values()))
+        return {step: told[-1] for step, told in log.losses.items()}
 
     def __repr__(self) -> str:
         steps = max(len(log.steps) for log in self.ranks.values())

@@ -78,6 +78,7 @@ def agreement(first: Recording, second: Recording) -> str:
     )
     calls = sum(min(len(run.ranks[rank].calls) for run in (first, second)) for rank in both)
     if first.world != second.world:
+        steps = len(first.losses.keys() & second.losses.keys())
         ranks = f"{first.world} against {second.world} ranks"
         return f"{ranks}: only losses can be compared, and they agree in {steps} steps."
     count = f"{steps} steps and {calls} calls on {len(both)} ranks"

@@ -41,6 +41,10 @@ def side_by_side(records: Sequence[Record]) -> Iterator[list[Record | None]]:
         if not any(skips):
             yield [calls[place] for place, calls in zip(places, lists, strict=True)]
             places = [place + 1 for place in places]
+    rests = [calls[place:] for place, calls in zip(places, lists, strict=True)]
+    for rank, rest in enumerate(rests if max(map(len, rests)) <= AHEAD else []):
+        for call in rest:
+            yield [call if other == rank else None for other in range(len(lists))]
 
 
 def _alone(lists: Sequence[list[Record]], places: Sequence[int]) -> list[int] | None:
@@ -107,6 +111,7 @@ def near(sums: Sequence[Any], axis: Axis, tolerance: float) -> bool:
     for line in axis.lines:
         totals, sizes = zip(*(sums[rank][2:] for rank in line), strict=True)
         room = tolerance * max(sizes)
-        if max(totals) - min(totals) >= room or max(sizes) - min(sizes) >= room:
+        # Not `>=`: a NaN is near nothing.
+        if not (max(totals) - min(totals) < room and max(sizes) - min(sizes) < room):
             return False
     return True

@@ -48,6 +48,7 @@ class Recorder(TorchDispatchMode):
         self._known: set[int] = set()
         self._unread: set[int] = set()  # results of collectives, which may still be under way
         self._built: tuple[Event, list[int], list[int]] | None = None
+        self._begun: Event | None = None  # of comm's, whose operation of the backend comes next
         self.tensors: list[dict[str, Any]] = []
         self.calls: list[dict[str, Any]] = []
 
@@ -89,16 +90,16 @@ class Recorder(TorchDispatchMode):
             for given, argument in zip(args, schema, strict=False)
             if argument.alias_info is not None and argument.alias_info.is_write
         ]
-        outs = [t for t in tree_leaves(result) if isinstance(t, torch.Tensor)]
-        targets = [t for t in tree_leaves(wrote) if isinstance(t, torch.Tensor)]
-        grads = [t.grad for t in targets if _is_trained(t) and t.grad is not None]
+        outs, targets = _tensors(result), _tensors(wrote)
+        grads = _tensors([t.grad for t in targets if _is_trained(t)])
         slots, tensors = [], []
         for slot, given in enumerate([*args, *kwargs.values()]):
-            here = [t for t in tree_leaves(given) if isinstance(t, torch.Tensor)]
+            here = _tensors(given)
             slots += [slot] * len(here)
             tensors += here
         self.calls.append({
-            "op": name, "line": own_line(), "in": read, "slots": slots,
+            "op": name if _all_plain((args, kwargs, result)) else f"sparse {name}",
+            "line": own_line(), "in": read, "slots": slots,
             "out": [self.number(t) for t in (outs or targets)],
             "wrote": [self.number(t) for t in targets],
             "trained": [_is_trained(t) for t in tensors],
@@ -110,8 +111,7 @@ class Recorder(TorchDispatchMode):
 
     def _read(self, args: Any, kwargs: Any) -> list[int]:
         """Numbers of the tensors among the arguments; a first sight of one is written down."""
-        tensors = [t for t in tree_leaves((args, kwargs)) if isinstance(t, torch.Tensor)]
-        return [self._seen(t) for t in tensors]
+        return [self._seen(t) for t in _tensors((args, kwargs))]
 
     def _seen(self, tensor: torch.Tensor) -> int:
         number = self.number(tensor)
@@ -129,6 +129,7 @@ class Recorder(TorchDispatchMode):
 
     def began(self, event: Event, line: str, given: Any, taken: Any) -> None:
         """The ledger tells of a call; of those built from messages only this knows the tensors."""
+        self._begun = event
         if event.algorithm:
             self._end_built()
             read, wrote = tree_leaves(given)[:1], tree_leaves(taken)[:1]
@@ -143,9 +144,14 @@ class Recorder(TorchDispatchMode):
             self._talked(event.op, event, read, wrote)
 
     def _collective(self, name: str, args: Any) -> None:
-        """An operation of the backend: who takes part, the ledger's newest entry says."""
-        tensors = [self.number(t) for t in tree_leaves(args[:2]) if isinstance(t, torch.Tensor)]
-        event = self.ledger.events[-1] if self.ledger.events[self._begin :] else None
+        """An operation of the backend: who takes part, the call that has just begun says.
+
+        Where none has, the program has called torch.distributed past the ledger.
+        """
+        tensors = [self.number(t) for t in _tensors(args[:2])]
+        event, self._begun = self._begun, None
+        if event is None:
+            self._unread.update(tensors)
         if not tensors or event is None or name in ("send", "barrier"):
             return
         op = "recv" if name.startswith("recv") else event.op
@@ -221,19 +227,31 @@ def named_tensors(names: Mapping[str, Any]) -> dict[str, torch.Tensor]:
     for name, value in list(found.items()):
         if value.is_leaf and value.grad is not None:
             found[f"{name}.grad"] = value.grad
-    return found
+    return {name: value for name, value in found.items() if _all_plain(value)}
+
+
+def _tensors(tree: Any) -> list[torch.Tensor]:
+    """The tensors among values that have their elements in memory; sparse ones have not."""
+    leaves = [leaf for leaf in tree_leaves(tree) if isinstance(leaf, torch.Tensor)]
+    return [t for t in leaves if t.layout is torch.strided and not t.is_nested]
+
+
+def _all_plain(tree: Any) -> bool:
+    """Whether `_tensors` are all the tensors that there are."""
+    return sum(isinstance(leaf, torch.Tensor) for leaf in tree_leaves(tree)) == len(_tensors(tree))
 
 
 def checksum(tensor: torch.Tensor) -> tuple[int, bool, float, float]:
     """What two tensors must have in common to be the same.
 
     Returns:
-        A number that differs where a bit does; whether all elements are the same; their sum and the
-        sum of their absolute values, which tell rounding from a difference.
+        A number that differs where a bit does; whether all elements are the same; their sum, each
+        with a weight of its place, and the sum of their absolute values, which tell rounding from a
+        difference.
     """
-    if tensor.device.type == "meta" or tensor.is_sparse or _is_empty(tensor):
+    if tensor.device.type == "meta" or _is_empty(tensor):
         return 0, True, 0.0, 0.0
-    flat = tensor.detach().reshape(-1)
+    flat = tensor.detach().resolve_conj().resolve_neg().reshape(-1)
     if flat.is_complex():
         flat = torch.view_as_real(flat).reshape(-1)
     # A copy: memory that numpy has seen cannot be resized any more, and FSDP resizes its own.
@@ -241,7 +259,9 @@ def checksum(tensor: torch.Tensor) -> tuple[int, bool, float, float]:
     some = flat[:: max(1, len(flat) // SAMPLES)]
     total, absolute = 0.0, 0.0
     if flat.dtype in PRECISE:
-        total, absolute = float(flat.double().sum()), float(flat.double().abs().sum())
+        values = flat.double()
+        weights = torch.arange(len(values), device=values.device, dtype=values.dtype).cos()
+        total, absolute = float(values @ weights), float(values.abs().sum())
     return zlib.crc32(memoryview(raw)), bool((some == flat[-1]).all()), total, absolute
 
 

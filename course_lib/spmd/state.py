@@ -60,17 +60,23 @@ class State:
         for other in views if wrote else ():
             its = tensors[other]
             if other != number and its["first"] < mine["last"] and mine["first"] < its["last"]:
-                apart = self._apart[rank].get(other, frozenset())
-                values[other] = self._seen_by(values[other], value, mine, its, apart)
+                inside = mine["first"] <= its["first"] and its["last"] <= mine["last"]
+                apart = self._apart[rank].get(other if inside else number, frozenset())
+                values[other] = self._seen_by(values[other], value, mine, its, apart, inside)
 
     def _seen_by(
-        self, old: Value, new: Value, mine: Tensor, its: Tensor, apart: frozenset[int]
+        self,
+        old: Value,
+        new: Value,
+        mine: Tensor,
+        its: Tensor,
+        apart: frozenset[int],
+        inside: bool,
     ) -> Value:
         """What another view shows now: the same object for all ranks on which this happens."""
-        inside = mine["first"] <= its["first"] and its["last"] <= mine["last"]
         key = (id(old), id(new), inside, tuple(mine["shape"]), tuple(its["shape"]), apart)
         if key not in self._made:
-            made = _shown(old, new, mine, its, apart) if inside else _joined(old, new)
+            made = _shown(old, new, mine, its, apart) if inside else _joined(old, new, apart)
             self._made[key] = (made, old, new)
         return self._made[key][0]
 
@@ -98,9 +104,12 @@ def _reshaped(type_: Type, mine: Tensor, its: Tensor) -> Type:
     return V if place is None else S(place)
 
 
-def _joined(old: Value, new: Value) -> Value:
-    """A tensor of which a part was written."""
-    types = tuple(_either(a, b, old.zero) for a, b in zip(old.types, new.types, strict=True))
+def _joined(old: Value, new: Value, apart: frozenset[int]) -> Value:
+    """A tensor of which a part was written: on some axes each rank another one."""
+    types = tuple(
+        V if axis in apart else _either(a, b, old.zero)
+        for axis, (a, b) in enumerate(zip(old.types, new.types, strict=True))
+    )
     parts = {n for n, (a, b) in enumerate(zip(old.types, types, strict=True)) if R == a != b}
     return replace(
         old, types=types, zero=old.zero and new.zero, sure=old.sure or new.sure,

@@ -165,6 +165,8 @@ class Walk:
             elif found.mistake:
                 self.findings.add(found.mistake, [value], op=op, axis=number, line=line)
             types.append(found.outs[0])
+        if some[0]["in"] == some[0]["out"] and op == "reduce_scatter":  # in a chunk of it alone
+            types = [V if type_.letter == "S" else type_ for type_ in types]
         over = [n for n, axis in enumerate(self.axes) if calls.relation(axis, groups) != "across"]
         made = Value(tuple(types), f"{op} on {some[0]['axis']}", line, value.sure, value.zero,
                      summed=value.summed.union(over))  # fmt: skip

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from course_lib.cluster import Deadlocked, Failed, simulate
-from course_lib.comm import Group, all_reduce, barrier, irecv, isend, recv
+from course_lib.comm import Group, all_reduce, all_to_all, barrier, irecv, isend, recv
 from course_lib.ranks.pool.run import run_on_ranks
 from course_lib.ranks.start.forkserver import ForkServer
 from course_lib.trace import Refusal
@@ -151,3 +151,16 @@ def test_autocast_is_refused_and_not_left_out(device: str) -> None:
 
     with pytest.raises(Failed, match=r"convert with \.to"):
         simulate(program, 1, cluster=NODE)
+
+
+def test_a_rank_without_rows_takes_those_of_others() -> None:
+    """An all-to-all in which one rank gives nothing, as a router of experts may have it."""
+
+    def program(group: Group) -> tuple[int, ...]:
+        given = torch.empty(0 if group.index else 4, 3)
+        output = torch.empty(4 if group.index else 0, 3)
+        going, coming = ([0, 0], [4, 0]) if group.index else ([0, 4], [0, 0])
+        all_to_all(output, given, group, coming, going)
+        return tuple(output.shape)
+
+    assert simulate(program, 2, cluster=NODE).values == {0: (0, 3), 1: (4, 3)}

@@ -158,3 +158,38 @@ def test_refuses_dims_that_do_not_divide(ranks: Ranks) -> None:
     assert "shape (4, 5) on rank 0" in said[1]
     assert all("it has 2 dims" in text for text in said[2:5])
     assert "4 rows" in said[5]
+
+
+@SIZES
+def test_a_gradient_is_differentiated_once_more(ranks: Ranks, size: int) -> None:
+    """A penalty on the gradient of x, through Megatron's MLP on sequence shards."""
+    x, first, second = made(1, 12, 6), made(2, 6, 12), made(3, 12, 6)
+
+    def penalty(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        (grad,) = torch.autograd.grad(y.pow(2).sum(), x, create_graph=True)
+        return grad.pow(2).sum()
+
+    def run(group: Group) -> list[torch.Tensor]:
+        x_mine = x.clone().requires_grad_()
+        a = first.chunk(size, 1)[group.index].clone().requires_grad_()
+        b = second.chunk(size, 0)[group.index].clone().requires_grad_()
+        whole = all_gather_to_group(split_to_group(x_mine, 0, group), 0, group)
+        hidden = torch.tanh(copy_to_group(x_mine, group) @ a) + torch.sin(whole @ a)
+        shard = reduce_scatter_in_group(hidden @ b, 0, group)
+        going = [len(rows) for rows in shard.tensor_split(size)]
+        coming = [going[group.index]] * size
+        away = exchange_in_group(shard, coming, going, group).sin()
+        shard = exchange_in_group(away, going, coming, group)
+        y = gather_from_group(shard, 0, group) + reduce_from_group(hidden @ b, group)
+        penalty(x_mine, y).backward()
+        return [x_mine.grad, a.grad, b.grad]
+
+    def whole(x: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        y = (torch.tanh(x @ a) + torch.sin(x @ a)) @ b
+        return penalty(x, y.sin() + y)
+
+    want = one_process(whole, x, first, second)
+    for rank, found in enumerate(ranks(run, size)):
+        close(found[0], want[0])
+        close(found[1], want[1].chunk(size, 1)[rank])
+        close(found[2], want[2].chunk(size, 0)[rank])

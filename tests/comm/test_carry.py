@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
+from course_lib.comm import CommError
 from course_lib.comm import work as work_file
 from course_lib.comm.carry import HOST, by_host, carried, place_for
 from course_lib.comm.start import choose_backend, choose_device
@@ -41,6 +42,15 @@ def test_ranks_share_a_gpu_on_request(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     chosen = choose_device("cuda", 3, 4)
     assert (chosen, choose_backend(chosen, 4)) == (torch.device("cuda", 0), "gloo")
+
+
+@pytest.mark.parametrize(("wanted", "found"), [("cuda", "no GPU"), ("gpu", "auto, cpu and cuda")])
+def test_a_device_that_is_not_there_is_refused(
+    monkeypatch: pytest.MonkeyPatch, wanted: str, found: str
+) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    with pytest.raises(CommError, match=found):
+        choose_device(wanted, 0, 1)
 
 
 def test_only_nccl_moves_a_gpus_tensors() -> None:

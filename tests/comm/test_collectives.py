@@ -203,3 +203,80 @@ def test_each_refusal_says_what_was_asked_found_and_why(ranks: Ranks) -> None:
               "7 torch.float32", "3 rows", "[1, 2]", "[4]"]  # fmt: skip
     for text, word in zip(said, wanted, strict=True):
         assert word in text
+
+
+def test_parameters_are_written_past_autograd(ranks: Ranks) -> None:
+    """A mean or a copy back is no step of the graph, as a sum by the backend is none."""
+
+    def run(group: Group) -> list[Any]:
+        mean = torch.nn.Parameter(torch.full((3,), float(group.index)))
+        all_reduce(mean, group, "avg")
+        turned = torch.nn.Parameter(sample(group.index, 3, 2).t())
+        broadcast(turned, 0, group)
+        leaf = torch.ones(3, requires_grad=True)
+        made = leaf * 2
+        all_reduce(made, group, "avg")
+        made.sum().backward()
+        return [mean.tolist(), turned.detach(), leaf.grad.tolist()]
+
+    for mean, turned, grad in ranks(run, 3):
+        assert mean == [1.0] * 3
+        assert turned.equal(sample(0, 3, 2).t())
+        assert grad == [2.0] * 3
+
+
+def test_values_count_and_not_their_bits(ranks: Ranks) -> None:
+    """A conjugate and a negative view are flags on the bits of another tensor."""
+
+    def run(group: Group) -> list[Any]:
+        given = torch.full((group.size,), 1 + 1j * (group.index + 1)).conj()
+        whole, mine = torch.empty(2 * group.size, 1), torch.full((2, 1), 1 + 1j).conj().imag
+        all_gather(whole, mine, group)
+        swapped, last = torch.empty_like(given), given.clone().conj().conj()
+        all_to_all(swapped, given, group)
+        broadcast(last := last.conj(), group.size - 1, group)
+        summed, part = given.clone(), torch.empty(1, dtype=given.dtype).conj()
+        all_reduce(summed, group)
+        reduce_scatter(part, given, group)
+        negative = torch.zeros(group.size, dtype=torch.complex64).conj().imag
+        all_gather(negative, torch.ones(1), group)
+        return [whole.tolist(), swapped.tolist(), last.tolist(), summed.tolist(), part.tolist(),
+                negative.tolist()]  # fmt: skip
+
+    for whole, swapped, last, summed, part, negative in ranks(run, 2):
+        assert whole == [[-1.0]] * 4
+        assert swapped == [1 - 1j, 1 - 2j]
+        assert last == [1 + 2j] * 2
+        assert summed == [2 - 3j] * 2
+        assert part == [2 - 3j]
+        assert negative == [1.0, 1.0]
+
+
+def test_an_all_to_all_takes_counts_of_any_kind_and_refuses_what_does_not_fit(
+    ranks: Ranks,
+) -> None:
+    def run(group: Group) -> tuple[list[float], Any, list[str]]:
+        counts = torch.tensor([1, 1])
+        swapped = torch.empty(2)
+        all_to_all(swapped, torch.arange(2.0) + group.index, group, counts, counts)
+        sent = group.ledger.calls("all_to_all")[-1].sent
+        said = []
+        for output, given, sizes in (
+            (torch.empty(2), torch.ones(2), [-1, 3]),
+            (torch.empty(2, dtype=torch.int32), torch.ones(2), None),
+            (torch.empty(2, 2), torch.ones(2, 3), None),
+            (torch.empty(()), torch.ones(()), None),
+        ):
+            with pytest.raises(CommError) as caught:
+                all_to_all(output, given, group, sizes, sizes)
+            said.append(str(caught.value))
+        assert not group.ledger.open_events()
+        return swapped.tolist(), sent, said
+
+    for index, (swapped, sent, said) in enumerate(ranks(run, 2)):
+        assert swapped == [index, index + 1.0]
+        assert sent == 4 and type(sent) is int
+        assert "none below 0" in said[0]
+        assert "int32" in said[1] and "float32" in said[1]
+        assert "(2, 2)" in said[2] and "(2, 3)" in said[2]
+        assert "rows along dim 0" in said[3]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from typing import Any
 
@@ -89,6 +90,7 @@ def test_groups_and_meshes_refuse(ranks: Ranks) -> None:
             refusal(mesh.__getitem__, ("tp", "node")),
             refusal(world.split, [[0], [0, 1]], "x"),
             refusal(world.split, [[0]], "x"),
+            refusal(world.split, [[0, 1], []], "x"),
             refusal(send, torch.ones(1), 2, world),
             refusal(recv, torch.ones(1), -1, world),
             refusal(isend, torch.ones(1), world.rank, world),
@@ -100,9 +102,10 @@ def test_groups_and_meshes_refuse(ranks: Ranks) -> None:
     assert "no such" not in said[0]
     assert "'node'" in said[2]
     assert "[0, 0, 1]" in said[3]
-    assert "between 0 and 1" in said[5]
-    assert "reach itself" in said[7]
+    assert "none is empty" in said[5]
+    assert "between 0 and 1" in said[6]
     assert "reach itself" in said[8]
+    assert "reach itself" in said[9]
 
 
 class CallsOfTorch(TorchDispatchMode):
@@ -210,3 +213,29 @@ def test_a_stream_is_one_message(ranks: Ranks) -> None:
         assert (event.op, event.payload, event.step) == (["send", "recv"][rank], 40, 3)
         assert (event.sent, event.received) == [(40, 0), (0, 40)][rank]
         assert event.end is not None
+
+
+def test_the_copy_of_a_module_talks_in_the_same_group(ranks: Ranks) -> None:
+    def run(group: Group) -> tuple[bool, int]:
+        class Summed(torch.nn.Module):
+            def __init__(self) -> None:
+                super().__init__()
+                self.group = group
+
+        twin = copy.deepcopy(Summed())
+        exchange(torch.ones(2), twin.group.next, torch.ones(2), twin.group.previous, twin.group)
+        return twin.group.ledger is group.ledger, group.ledger.sent()
+
+    assert ranks(run, 2) == [(True, 8)] * 2
+
+
+def test_values_count_and_not_their_bits_in_messages(ranks: Ranks) -> None:
+    def run(group: Group) -> tuple[Any, Any]:
+        taken = torch.nn.Parameter(torch.zeros(3, 2, dtype=torch.complex64).t())
+        given = torch.full((2, 3), 1 + 1j).conj()
+        exchange(given, group.next, taken, group.previous, group)
+        into = torch.zeros(2, 3, dtype=torch.complex64).conj()
+        exchange(given, group.next, into, group.previous, group)
+        return taken.tolist(), into.tolist()
+
+    assert ranks(run, 2) == [([[1 - 1j] * 3] * 2,) * 2] * 2

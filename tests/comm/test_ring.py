@@ -161,6 +161,7 @@ def test_refuses(ranks: Ranks) -> None:
             (torch.ones(4), "mean"),
             (torch.ones(4, dtype=torch.int64), "avg"),
             (torch.ones(4).to(torch.float8_e5m2), "sum"),
+            (torch.ones(4, dtype=torch.uint16), "sum"),
         ):
             for collective in (ring_all_reduce, ring_reduce_scatter):
                 try:
@@ -171,7 +172,7 @@ def test_refuses(ranks: Ranks) -> None:
         return said
 
     said = ranks(run, 1)[0]
-    assert len(said) == 6
+    assert len(said) == 8
     for text in said:
         assert [line.split(":")[0] for line in text.splitlines()] == ["asked", "found", "why"]
     assert "'mean'" in said[0]

@@ -12,7 +12,7 @@ import torch
 from packaging.requirements import Requirement
 
 from course_lib.grade.cli import main
-from course_lib.ranks import doctor
+from course_lib.ranks import ForkServer, doctor
 from course_lib.ranks.doctor import MARKS, Finding, Report, examine
 from course_lib.ranks.start.launch import start_method
 
@@ -32,6 +32,19 @@ def test_this_machine() -> None:
     assert said == "two processes started, and added 0 and 1"
     assert bool(spawned) == (start_method() == "spawn")
     assert len(repr(report).splitlines()) >= len(report.findings) == len(found(report))
+
+
+@pytest.mark.parametrize(("wanted", "words"), [("cuda", "no GPU"), ("gpu", "auto, cpu and cuda")])
+def test_a_device_that_is_not_there(
+    monkeypatch: pytest.MonkeyPatch, server: ForkServer, wanted: str, words: str
+) -> None:
+    """Said, and nothing else is left out."""
+    monkeypatch.setenv("COURSE_DEVICE", wanted)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    report = examine(None, server)
+    assert found(report)["devices"].state == found(report)["ranks"].state == "problem"
+    assert words in found(report)["devices"].found
+    assert f"the device {wanted!r}" in found(report)["ranks"].found.replace("cuda", "'cuda'")
 
 
 def versions_with(*needs: str) -> Finding:

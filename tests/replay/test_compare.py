@@ -10,7 +10,7 @@ import pytest
 
 from course_lib.comm import Group
 from course_lib.replay import Call, RankLog, Recording, compared, first_difference, record
-from course_lib.replay.entries import Done, End, Entry, Loss
+from course_lib.replay.entries import Done, End, Entry, Loss, Start, Step
 from tests.replay.programs import CALLS, STEPS, train
 
 Ranks = Callable[..., list[Any]]
@@ -203,6 +203,33 @@ def test_other_numbers_of_ranks_are_compared_by_loss(right: Recording) -> None:
     found = first_difference(right, on_two(1 + 1e-9))
     assert found is not None and (found.kind, found.step, found.ranks) == ("loss", 0, ())
     assert "4 against 2 ranks" in found.text
+
+
+def told(world: int, *losses: float | None) -> Recording:
+    """A run without calls that tells of its loss in some steps."""
+    entries: list[Entry] = [Start(0, world)]
+    for step, loss in enumerate(losses):
+        entries.append(Step(step, 0, "", {}, ()))
+        entries += [] if loss is None else [Loss(float(loss).hex())]
+    return Recording([RankLog.of([*entries, End()])])
+
+
+@pytest.mark.parametrize("world", [1, 2])
+def test_a_loss_is_compared_with_that_of_its_own_step(world: int) -> None:
+    every, some = told(1, 1.0, 2.0, 3.0, 4.0), told(world, None, 2.0, None, 4.0)
+    for first, second in ((every, some), (some, every)):
+        assert first_difference(first, second) is None
+    found = first_difference(every, told(world, None, 2.0, None, 5.0))
+    assert found is not None and (found.kind, found.step) == ("loss", 3)
+
+
+def test_on_other_numbers_of_ranks_a_nan_agrees_with_a_nan_alone() -> None:
+    nan, inf = float("nan"), float("inf")
+    assert first_difference(told(1, nan, inf), told(2, nan, inf)) is None
+    for other in (1.0, nan):
+        found = first_difference(told(1, inf), told(2, other), loss_within=0.5)
+        assert found is not None and found.step == 0
+    assert "agree in 0 steps" in compared(told(1, None, 1.0), told(2, 1.0, None))
 
 
 def test_other_machines_are_named(right: Recording) -> None:

@@ -83,7 +83,9 @@ def test_a_tensor_of_several_pieces_is_one(monkeypatch: pytest.MonkeyPatch) -> N
     assert digest(values) == whole
 
 
-@pytest.mark.parametrize("value", [object(), [lambda: 0], torch.empty(3, device="meta")])
+@pytest.mark.parametrize(
+    "value", [object(), [lambda: 0], torch.empty(3, device="meta"), torch.eye(2).to_sparse()]
+)
 def test_what_has_no_bits_is_refused(value: object) -> None:
     with pytest.raises(Refusal):
         digest(value)

@@ -9,7 +9,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
 
 from course_lib import comm
 from course_lib.comm import Group
@@ -153,6 +155,30 @@ def test_one_recording_at_a_time_and_nothing_is_left_of_it(ranks: Ranks, tmp_pat
         return f"{group.ledger.listener} {recorder.entries[-1].kind}"
 
     assert ranks(run, 2) == ["None start", "None start"]
+
+
+def test_a_second_recording_leaves_the_first_ones_file(ranks: Ranks, tmp_path: Path) -> None:
+    def run(group: Group) -> None:
+        with record(tmp_path, group):
+            with pytest.raises(Refusal, match="one at a time"), record(tmp_path, group):
+                pass
+            comm.barrier(group)
+
+    ranks(run, 2)
+    assert repr(read_recording(tmp_path)) == "Recording: 2 ranks, 0 steps, 2 calls."
+
+
+def test_what_could_not_be_read_back_is_not_written(ranks: Ranks, tmp_path: Path) -> None:
+    def run(group: Group) -> None:
+        with record(tmp_path, group) as recorder:
+            recorder.step(np.int64(3))  # type: ignore[arg-type]
+            recorder.step(torch.tensor(4))  # type: ignore[arg-type]
+            for wrong in (5.0, "5"):
+                with pytest.raises(TypeError):
+                    recorder.step(wrong)  # type: ignore[arg-type]
+
+    ranks(run, 1)
+    assert [step.number for step in read_recording(tmp_path).ranks[0].steps] == [3, 4]
 
 
 def test_a_paused_recorder_notes_nothing(ranks: Ranks) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
 import torch.nn.functional as F
 from torch import nn
 
@@ -18,6 +19,7 @@ from course_lib.comm import (
     copy_to_group,
     reduce_from_group,
     reduce_scatter,
+    ring_reduce_scatter,
 )
 from course_lib.model import ModelConfig, Transformer
 from course_lib.parallel import FSDP, BucketedDDP, Zero1, vocab_parallel_cross_entropy
@@ -214,3 +216,111 @@ def test_ranks_may_do_something_alone(pool: Pool) -> None:
     found = report(pool, program)
     assert found.parted == ""
     assert (found.type_of("x", "world"), found.type_of("y", "world")) == ("R", "S(1)")
+
+
+def test_nothing_is_near_a_nan(pool: Pool) -> None:
+    """A partial sum with a NaN or an infinity in it is still one."""
+
+    def program(group: Group) -> dict[str, Any]:
+        torch.manual_seed(0)
+        A, x = torch.randn(8, 4), torch.randn(2, 8)  # noqa: N806
+        x[0] = float("inf")
+        x[1, 3] = float("nan")
+        mine = x.chunk(group.size, 1)[group.index] @ A.chunk(group.size, 0)[group.index]
+        total = reduce_from_group(mine, group)
+        return {"mine": mine, "total": total}
+
+    found = report(pool, program)
+    assert found.type_of("mine", "world") == "P"
+    assert not found.findings, found.table()
+
+
+def test_each_rank_writes_another_part(pool: Pool) -> None:
+    """Where each rank writes the same at another place, the whole is not the same."""
+
+    def program(group: Group) -> dict[str, Any]:
+        ones, part = torch.zeros(group.size), torch.zeros(4 * group.size)
+        ones[group.index] = 1.0
+        twice = ones * 2
+        part[4 * group.index : 4 * group.index + 4] = torch.arange(4.0)
+        same = torch.zeros(4)
+        same[1:3] = torch.arange(2.0)
+        return {"ones": ones, "twice": twice, "part": part, "same": same}
+
+    found = report(pool, program)
+    names = ("ones", "twice", "part", "same")
+    assert [found.type_of(name, "world") for name in names] == ["V", "V", "V", "R"]
+
+
+def test_the_same_elements_in_another_order_are_not_the_same(pool: Pool) -> None:
+    """Masks of a dropout: as many ones on each rank, at other places."""
+
+    def mask(seed: int) -> torch.Tensor:
+        torch.manual_seed(seed)
+        return torch.bernoulli(torch.full((16,), 0.5))
+
+    seeds = [seed for seed in range(200) if mask(seed).sum() == 8][:4]
+
+    def program(group: Group) -> dict[str, Any]:
+        return {"kept": mask(seeds[group.index])}
+
+    assert report(pool, program).type_of("kept", "world") == "V"
+
+
+def test_values_of_every_kind_are_recorded(pool: Pool) -> None:
+    """Conjugates and negatives have their bits elsewhere, sparse tensors have none in one place."""
+
+    def program(group: Group) -> dict[str, Any]:
+        z = torch.full((3,), 1 + 1j * (group.index + 1)).conj()
+        imaginary, doubled = z.imag, z * 2
+        table = nn.Embedding(4, 2, sparse=True)
+        table(torch.tensor([1, 2])).sum().backward()
+        given = torch.full((3, 2), float(group.index))
+        product = torch.sparse.mm(torch.eye(3).to_sparse(), given)
+        alike = torch.eye(3).to_sparse_csr() @ torch.ones(3, 2)
+        return {"z": z, "imaginary": imaginary, "doubled": doubled, "table": table,
+                "product": product, "alike": alike}  # fmt: skip
+
+    found = report(pool, program)
+    for name in ("imaginary", "doubled", "product"):
+        assert found.type_of(name, "world") == "V", name
+    assert found.type_of("alike", "world") == "R"
+
+
+def test_what_one_rank_does_last(pool: Pool) -> None:
+    def program(group: Group) -> dict[str, Any]:
+        x = torch.ones(3) * 2
+        if group.index == 0:
+            x.sum() + 1
+        return {"x": x}
+
+    found = report(pool, program)
+    assert not found.parted
+    assert found.type_of("x", "world") == "R"
+
+
+def test_calls_past_the_ledger_are_not_taken_for_those_in_it(pool: Pool) -> None:
+    """What torch.distributed has written is seen anew, whatever comm has done before."""
+
+    def program(group: Group) -> dict[str, Any]:
+        mine = torch.zeros(2)
+        parts = [torch.full((2,), float(rank)) for rank in range(group.size)]
+        dist.scatter(mine, parts if group.index == 0 else None)
+        torch.manual_seed(0)
+        total, same = torch.full((2,), float(group.index)), torch.randn(4)
+        all_reduce(total, group)
+        dist.broadcast(same, 0)
+        return {"total": total, "same": same, "mine": mine}
+
+    found = report(pool, program)
+    assert [found.type_of(name, "world") for name in ("total", "same", "mine")] == ["R", "R", "V"]
+    assert not found.findings, found.table()
+
+
+def test_a_ring_leaves_its_sum_in_one_chunk(pool: Pool) -> None:
+    def program(group: Group) -> dict[str, Any]:
+        x = torch.arange(8.0) + group.index
+        ring_reduce_scatter(x, group)
+        return {"x": x}
+
+    assert report(pool, program).type_of("x", "world") == "V"

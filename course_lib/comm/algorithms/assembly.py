@@ -13,12 +13,14 @@ from contextlib import contextmanager
 
 import torch
 
+from course_lib.comm import checks
 from course_lib.comm.booking import book
-from course_lib.comm.errors import CommError
+from course_lib.comm.carry import is_plain, plain
 from course_lib.comm.group import Group
 from course_lib.comm.messages import Stream, irecv, isend
 
 REDUCTIONS = ("sum", "avg", "max")
+NOT_ADDED = (torch.uint16, torch.uint32, torch.uint64)  # torch knows no sum of them
 PIECE_BYTES = 1 << 20  # a message is cut into pieces of this size, added while the next one travels
 AHEAD = 2  # receives posted ahead of the one that is waited for, each with a buffer of a piece
 
@@ -55,12 +57,8 @@ def built(
         reduction=reduction,
         peer=peer,
     )
-    with group.ledger.within(event):
-        if tensor.is_contiguous():
-            yield tensor.detach().view(-1)
-        else:
-            with as_row(tensor, group) as row:
-                yield row
+    with group.ledger.within(event), as_row(tensor, group) as row:
+        yield row
 
 
 @contextmanager
@@ -71,11 +69,11 @@ def as_row(tensor: torch.Tensor, group: Group) -> Iterator[torch.Tensor]:
     the end of the block.
     """
     tensor = tensor.detach()
-    if tensor.is_contiguous():
+    if is_plain(tensor):
         yield tensor.view(-1)
         return
     with group.ledger.hold("communication buffers", tensor.nbytes):
-        row = tensor.contiguous().view(-1)
+        row = plain(tensor).view(-1)
         yield row
         tensor.copy_(row.view(tensor.shape))
 
@@ -84,17 +82,9 @@ def check_reduction(tensor: torch.Tensor, op: str, asked: str) -> None:
     """Refuses what cannot be reduced.
 
     Raises:
-        CommError: unknown `op`, an average of integers, or 8-bit floats.
+        CommError: unknown `op`, an average of integers, or numbers that torch cannot add up.
     """
-    found = f"a tensor of {tensor.dtype}, shape {tuple(tensor.shape)}"
-    if op not in REDUCTIONS:
-        raise CommError(f"{asked} with op={op!r}", f"known: {', '.join(REDUCTIONS)}", "no such op")
-    if tensor.is_complex() and op == "max":
-        raise CommError(f"{asked} with op='max'", found, "complex numbers have no order")
-    if op == "avg" and not (tensor.is_floating_point() or tensor.is_complex()):
-        raise CommError(f"{asked} with op='avg'", found, "an average of integers is no integer")
-    if tensor.dtype.itemsize == 1 and tensor.is_floating_point():
-        raise CommError(f"{asked} of 8-bit floats", found, "sum in a wider dtype, then cast back")
+    checks.check_reduction(tensor, op, asked, REDUCTIONS, NOT_ADDED)
 
 
 def combine(into: torch.Tensor, other: torch.Tensor, op: str) -> None:

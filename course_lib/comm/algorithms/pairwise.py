@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 import torch
 
-from course_lib.comm.algorithms.assembly import swap
+from course_lib.comm.algorithms.assembly import check_reduction, swap
 from course_lib.comm.booking import book
 from course_lib.comm.carry import by_host, carried, wire_view
 from course_lib.comm.collectives import reduce_scatter
@@ -40,7 +40,7 @@ def pairwise_all_to_all(
     _check(outputs, inputs, group)
     me, size = group.index, group.size
     with group.ledger.within(_book(outputs, inputs, group)):
-        outputs[me].copy_(inputs[me])
+        outputs[me].detach().copy_(inputs[me].detach())
         for step in range(1, size):
             to, source = (me + step) % size, (me - step) % size
             swap(inputs[to], to, outputs[source], source, group, step=step - 1, chunk=to)
@@ -67,15 +67,20 @@ def pairwise_reduce_scatter(
         until `wait`: what is sent and what comes, without the own part, which does not travel.
 
     Raises:
-        CommError: the sizes do not fit.
+        CommError: the sizes, the dtypes or `op` do not fit.
     """
     if input.device.type != "cpu" and input.dtype == output.dtype:
         return reduce_scatter(output, input, group, op, async_op=True)
-    if output.numel() * group.size != input.numel() or op not in ("sum", "avg"):
+    check_reduction(output, op, "pairwise_reduce_scatter")
+    output, input = output.detach(), input.detach()
+    fits = output.numel() * group.size == input.numel() and output.is_contiguous()
+    if not (fits and torch.can_cast(input.dtype, output.dtype) and op in ("sum", "avg")):
         raise CommError(
             f"a reduce-scatter ({op}) over {group.size} members",
-            f"input {tuple(input.shape)}, output {tuple(output.shape)} on rank {group.rank}",
-            "the output is 1/N of the input, and the operation is `sum` or `avg`",
+            f"input {tuple(input.shape)} of {input.dtype}, output {tuple(output.shape)} of "
+            f"{output.dtype}, strides {output.stride()}, on rank {group.rank}",
+            "the output is 1/N of the input, contiguous and of no lesser kind of numbers, and the "
+            "operation is `sum` or `avg`",
         )
     sent, received = wire_bytes(
         "reduce_scatter", input.nbytes, group.size, group.index, input.element_size()

@@ -9,7 +9,7 @@ HEAD, TAIL = 200, 50  # lines shown of a longer text
 FLOOD = 1 << 20  # bytes of a rank's output beyond which only its two ends are looked at
 END = 1 << 17  # bytes of such an end
 CURSOR = re.compile(r"\x1b\[[0-9;?]*[A-HJKSTfhlsu]")  # moves of the cursor; colours stay
-UP_OR_DOWN = re.compile(r"\x1b\[\d*[AB]")
+UP_OR_DOWN = re.compile(r"\x1b\[\d{0,3}[AB]")  # farther than any terminal is high: no move
 BAR = "│"
 
 Block = tuple[list[int], list[str]]  # ranks, and the lines that they printed alike
@@ -27,7 +27,7 @@ def lines_of(data: bytes) -> list[str]:
 def _screen(text: str) -> list[str]:
     """The lines of a text in which the cursor goes up and down, as nested progress bars have it."""
     rows, at = [""], 0
-    for part in re.split(r"(\n|\x1b\[\d*[AB])", text):
+    for part in re.split(rf"(\n|{UP_OR_DOWN.pattern})", text):
         if not UP_OR_DOWN.fullmatch(part) and part != "\n":
             rows[at] += CURSOR.sub("", part)
             continue

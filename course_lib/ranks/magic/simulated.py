@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import ast
+import io
 import linecache
 from pathlib import Path
-from types import CodeType
 from typing import Any
 
 from course_lib.comm import Group
 from course_lib.ranks.pool.outcome import Outcome
 from course_lib.ranks.rank_process.show import HIDDEN, own_line, own_traceback
+from course_lib.ranks.rank_process.source import run_source
 
 # Frames that are not the reader's: the simulator's own, and of what is too large all of the course.
 COURSE = str(Path(__file__).parents[2])
@@ -40,12 +40,11 @@ def simulated_cell(
     from course_lib.cluster import Deadlocked, Failed, OutOfMemory, simulate
 
     outcome = Outcome(device=f"simulated {cluster}")
-    body, last = _compiled(source, name)
+    linecache.cache[name] = (len(source), None, source.splitlines(True), name)
 
     def program(group: Group) -> None:
         names = _names(group, outcome)
-        exec(body, names)
-        if last is not None and (value := eval(last, names)) is not None:
+        if (value := run_source(source, name, names)) is not None:
             names["print"](repr(value))
 
     try:
@@ -81,8 +80,10 @@ def _names(group: Group, outcome: Outcome) -> dict[str, Any]:
 
     said = outcome.output.setdefault(group.rank, bytearray())
 
-    def say(*values: Any, sep: str = " ", end: str = "\n", **_: Any) -> None:
-        said.extend((sep.join(map(str, values)) + end).encode())
+    def say(*values: Any, **options: Any) -> None:
+        text = io.StringIO()
+        print(*values, **{**options, "file": text})
+        said.extend(text.getvalue().encode("utf-8", "replace"))
 
     return {
         "__name__": "__main__",
@@ -94,14 +95,3 @@ def _names(group: Group, outcome: Outcome) -> dict[str, Any]:
         "comm": comm,
         "print": say,
     }
-
-
-def _compiled(source: str, name: str) -> tuple[CodeType, CodeType | None]:
-    """The cell, and apart from it the expression that it ends with."""
-    linecache.cache[name] = (len(source), None, source.splitlines(True), name)
-    tree = ast.parse(source, name)
-    shown = None
-    if tree.body and isinstance(last := tree.body[-1], ast.Expr):
-        tree.body.pop()
-        shown = compile(ast.Expression(last.value), name, "eval")
-    return compile(tree, name, "exec"), shown

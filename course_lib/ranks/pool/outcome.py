@@ -27,6 +27,9 @@ class RanksError(RuntimeError):
         super().__init__(outcome.story())
         self.outcome = outcome
 
+    def __reduce__(self) -> Any:
+        return RanksError, (self.outcome,)
+
 
 @dataclass
 class Outcome:

@@ -6,8 +6,11 @@ import io
 import os
 import pickle
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
+from types import ModuleType
 from typing import Any
 
 import cloudpickle
@@ -17,6 +20,7 @@ from course_lib.trace import Refusal
 
 INLINE = 256 * 1024  # bytes; below it, a file costs more than the copies it saves
 ALIGN = 64  # bytes: where a tensor may begin, so that vector instructions find it in place
+TURN = threading.RLock()  # cloudpickle's list of modules is one for all threads
 
 
 class _Pickler(cloudpickle.Pickler):
@@ -32,8 +36,8 @@ class _Pickler(cloudpickle.Pickler):
 def _reduce_tensor(tensor: Any) -> Any:
     import torch
 
-    if tensor.layout is not torch.strided or tensor.device.type == "meta":
-        return NotImplemented
+    if tensor.layout is not torch.strided or tensor.is_meta or tensor.is_quantized:
+        return NotImplemented  # torch's own way: there are no bytes, or not they alone
     data = tensor.detach().cpu().resolve_conj().resolve_neg().contiguous()
     raw = data.reshape(-1).view(torch.uint8).numpy() if data.numel() else b""
     dtype = str(tensor.dtype).removeprefix("torch.")
@@ -145,27 +149,33 @@ def load_object(message: dict[str, Any], raw: bytes, fds: list[int]) -> Any:
     return pickle.loads(text, buffers=buffers)
 
 
-class by_value:
-    """While it lasts, functions of a user's own module are pickled by value.
+@contextmanager
+def by_value(function: Callable[..., Any]) -> Iterator[None]:
+    """In this block, functions of a user's own module are pickled by value; for one thread a time.
 
     A rank cannot import a test module or a script that the kernel runs.
     """
+    module = _own_module(function)
+    with TURN:
+        known = cloudpickle.list_registry_pickle_by_value()
+        if module is None or module.__name__ in known:
+            yield
+            return
+        cloudpickle.register_pickle_by_value(module)
+        try:
+            yield
+        finally:
+            cloudpickle.unregister_pickle_by_value(module)
 
-    def __init__(self, function: Callable[..., Any]) -> None:
-        while isinstance(function, partial):
-            function = function.func
-        name = getattr(function, "__module__", "") or ""
-        module = sys.modules.get(name)
-        path = getattr(module, "__file__", None) or ""
-        known = name.partition(".")[0] in sys.stdlib_module_names
-        ours = known or "site-packages" in path or f"{os.sep}course_lib{os.sep}" in path
-        is_main = module is None or module.__name__ == "__main__"
-        self.module = module if path and not ours and not is_main else None
 
-    def __enter__(self) -> None:
-        if self.module is not None:
-            cloudpickle.register_pickle_by_value(self.module)
-
-    def __exit__(self, *exc: object) -> None:
-        if self.module is not None:
-            cloudpickle.unregister_pickle_by_value(self.module)
+def _own_module(function: Callable[..., Any]) -> ModuleType | None:
+    """The module of a user's function; None if a rank can import it, or it is the main one."""
+    while isinstance(function, partial):
+        function = function.func
+    name = getattr(function, "__module__", "") or ""
+    module = sys.modules.get(name)
+    path = getattr(module, "__file__", None) or ""
+    known = name.partition(".")[0] in sys.stdlib_module_names
+    ours = known or "site-packages" in path or f"{os.sep}course_lib{os.sep}" in path
+    is_main = module is None or module.__name__ == "__main__"
+    return module if path and not ours and not is_main else None

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from course_lib.ranks.pool.outcome import Outcome, RanksError
-from course_lib.ranks.pool.pack import by_value, packed
+from course_lib.ranks.pool.pack import Packed, by_value, packed
 from course_lib.ranks.pool.team import AGAIN, Team
 from course_lib.trace import Refusal
 
@@ -70,8 +70,8 @@ class Pool(Team):
         """
         everyone = set(range(self.world_size))
         with by_value(function):
-            value = function, args
-            outcome = self._work({"do": "call"}, everyone, timeout, value=value, watch=watch)
+            job = packed((function, args))
+        outcome = self._work({"do": "call"}, everyone, timeout, job, watch)
         if watch is not None:
             watch(outcome)
         if outcome.verdict:
@@ -108,7 +108,8 @@ class Pool(Team):
         Raises:
             RanksError: a value cannot be unpacked there.
         """
-        outcome = self._work({"do": "push"}, set(range(self.world_size)), None, value=values)
+        everyone = set(range(self.world_size))
+        outcome = self._work({"do": "push"}, everyone, None, packed(values))
         if outcome.verdict:
             raise RanksError(outcome)
 
@@ -118,18 +119,18 @@ class Pool(Team):
         if ranks is not None and not (meant and meant <= known):
             found = f"ranks 0 to {self.world_size - 1}"
             raise Refusal(f"{what} of ranks {sorted(meant)}", found, "one or more are meant")
-        return known if ranks is None else meant
+        return known if ranks is None else {rank for rank in known if rank in meant}
 
     def _work(
         self,
         message: dict[str, Any],
         ranks: set[int],
         timeout: float | None,
-        value: Any = None,
+        parcel: Packed | None = None,
         watch: Callable[[Outcome], None] | None = None,
     ) -> Outcome:
         outcome = Outcome()
-        with packed(value) as parcel, self._turns.taken():
+        with parcel or packed(None) as parcel, self._turns.taken():
             dead = self._dead()
             if dead:
                 self.stop()

@@ -70,7 +70,7 @@ class Worker:
         self.channel, self.output = channel, Output(output)
         self.rank, self.world_size = args["rank"], args["world_size"]
         self.port, self.hosts = args["port"], args["hosts"]
-        self.device = self._device(args["device"])
+        self.device = choose_device(args["device"], self.rank, self.world_size)
         self.ledger = Ledger(self.rank)
         self.witness = Witness(self.ledger)
         self.pid, self.thread = os.getpid(), threading.get_ident()
@@ -79,18 +79,6 @@ class Worker:
         self.module = types.ModuleType("__main__")
         sys.modules["__main__"] = self.module
         signal.signal(signal.SIGINT, self._interrupted)
-
-    def _device(self, wanted: str) -> torch.device:
-        """Where this rank computes.
-
-        Raises:
-            Refusal: GPUs are wanted, and there is none.
-        """
-        found = choose_device(wanted, self.rank, self.world_size)
-        if wanted == "cuda" and found.type != "cuda":
-            why = "nothing is computed elsewhere in silence; leave COURSE_DEVICE unset for the CPU"
-            raise Refusal("the device cuda", "no GPU that torch can use here", why)
-        return found
 
     # --- start -----------------------------------------------------------------------------------
     def join(self, listen_fd: int | None, network: int | None) -> None:

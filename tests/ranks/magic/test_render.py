@@ -161,3 +161,9 @@ def test_a_flood_of_few_lines_says_what_is_left_out() -> None:
 def test_a_flood_without_any_line_end() -> None:
     lines = text("x" * (2 * FLOOD)).splitlines()
     assert [line[:10] for line in lines] == ["rank 0 │ x", "rank 0 │ …", "rank 0 │ x"]
+
+
+@pytest.mark.parametrize("far", [b"3000000000", b"9" * 5000])
+def test_a_cursor_that_goes_nowhere(far: bytes) -> None:
+    """A program may print anything, such as a file: it costs no memory, and no error."""
+    assert lines_of(b"a\x1b[" + far + b"Bb\n") == ["ab"]

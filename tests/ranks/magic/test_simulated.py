@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from course_lib.ranks.magic.simulated import simulated_cell
 from tests.tiers import sampled
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -64,3 +65,25 @@ def test_an_interrupt_gives_the_prompt_back(kernel: Any, body: str) -> None:
     again = kernel.run(LINE + "from course_lib.comm import all_reduce\n"
                        "x = torch.tensor(1)\nall_reduce(x, group)\nint(x)")  # fmt: skip
     assert again.status == "ok" and "16" in again.text, again.text
+
+
+@pytest.mark.parametrize(
+    ("cell", "printed"),
+    [
+        ("def f(x: int): ...\nf.__annotations__['x'] is int", "True"),
+        ("world_size;", ""),
+        ("import asyncio\nawait asyncio.sleep(0)\nrank", "1"),
+        ("print(1, 2, sep=None, end=None, file=None)", "1 2"),
+        ("world_size", "2"),
+    ],
+)
+def test_a_cell_means_what_it_means_on_real_ranks(cell: str, printed: str) -> None:
+    outcome = simulated_cell(cell, "Cell In[1]", 2, "1x8xH100")
+    assert outcome.verdict == "", outcome.story()
+    assert outcome.output[1].decode().strip() == printed
+
+
+def test_a_cell_that_is_no_python_is_told_as_on_real_ranks() -> None:
+    outcome = simulated_cell("x =", "Cell In[1]", 2, "1x8xH100")
+    assert outcome.verdict == "raised"
+    assert "SyntaxError" in outcome.story() and "course_lib" not in outcome.story()

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from collections.abc import Iterator
+from typing import Any
 
+import cloudpickle
 import pytest
 import torch
 
@@ -128,6 +131,42 @@ def test_several_threads_pull(pool: Pool) -> None:
         thread.join(60)
     assert not any(thread.is_alive() for thread in threads)
     assert got == [[3, 3, 3]] * 40
+
+
+def test_several_threads_run_functions_of_one_module(server: ForkServer) -> None:
+    """By value, each of them: cloudpickle's list of such modules is one for all threads."""
+    got: list[Any] = []
+
+    def runs() -> None:
+        with Pool(1, server) as own:
+            for _ in range(3):
+                got.append(own.run(slept))
+
+    threads = [threading.Thread(target=runs, daemon=True) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert got == [[1]] * 9
+
+
+def test_a_module_that_the_user_pickles_by_value_stays_so(pool: Pool) -> None:
+    own = sys.modules[__name__]
+    cloudpickle.register_pickle_by_value(own)
+    try:
+        assert pool.run(slept) == [3, 3, 3]
+        assert __name__ in cloudpickle.list_registry_pickle_by_value()
+    finally:
+        cloudpickle.unregister_pickle_by_value(own)
+
+
+def slept(group: Group) -> int:
+    time.sleep(0.1)
+    return size_of(group)
+
+
+def size_of(group: Group) -> int:
+    return group.size
 
 
 @pytest.mark.parametrize("late", [0.0, 1.0])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import signal
 import threading
 import time
@@ -104,6 +105,8 @@ def test_an_error_on_one_rank(pool: Pool) -> None:
     }  # fmt: skip
     assert "rank 1:" in str(caught.value)
     assert "rank 0" not in str(caught.value)
+    again = pickle.loads(pickle.dumps(caught.value))  # as it leaves a process of its own
+    assert str(again) == str(caught.value) and again.outcome.verdict == "raised"
     assert pool.pull("keep") == [5, 5], "an error in one call must not cost the variables"
     works(pool)
 
@@ -165,6 +168,14 @@ def test_tensors_of_every_dtype_travel_both_ways(pool: Pool) -> None:
             assert got[name].shape == (7, 3)
             assert torch.equal(got[name].to(torch.complex128), tensor.to(torch.complex128)), name
             assert got[name].data_ptr() % max(8, tensor.itemsize) == 0, "not aligned"
+
+
+@pytest.mark.filterwarnings("ignore")  # torch: they are deprecated
+def test_a_quantized_tensor_travels_both_ways(pool: Pool) -> None:
+    """Its bytes are no numbers: making a tensor of them alone ends the process."""
+    sent = torch.quantize_per_tensor(torch.tensor([0.5, -1.0]), 0.5, 0, torch.qint8)
+    pool.push(quantized=sent)
+    assert [got.dequantize().tolist() for got in pool.pull("quantized")] == [[0.5, -1.0]] * 2
 
 
 @pytest.mark.parametrize("shape", [(), (0,), (3, 0, 2), (1,), (5, 1, 2)])
@@ -251,6 +262,7 @@ def test_a_value_that_cannot_be_unpacked_here(pool: Pool) -> None:
 
 def test_pull_of_one_rank_and_of_expressions(pool: Pool) -> None:
     assert pool.pull("rank * 10", rank=1) == 10
+    assert pool.pull("rank * 10", rank=1.0) == 10  # type: ignore[arg-type]
     assert pool.pull("world_size") == [2, 2]
     for source in ("no_such_name", "1 +", "1 / 0"):
         with pytest.raises(RanksError):
