@@ -1,4 +1,4 @@
-"""Offloaded activations: changes in place, views that differ in a bit, and graphs without backward."""
+"""Offloaded activations: changes in place, views that differ in a bit, and no backward at all."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Bits(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: torch.Tensor) -> torch.Tensor:
         numbers, bits = ctx.saved_tensors
-        return torch.where(bits < 0, -grads[0], grads[0]) * numbers
+        return torch.where(bits >> 63 == 0, grads[0], -grads[0]) * numbers
 
 
 def conjugated(x: torch.Tensor) -> torch.Tensor:
