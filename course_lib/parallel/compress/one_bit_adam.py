@@ -30,9 +30,9 @@ from course_lib.parallel.flat_mean import FlatMean
 class OneBitAdam(torch.optim.Optimizer):
     """Adam over ranks that have gradients of their own: do not wrap the model in DDP.
 
-    Every parameter that needs a gradient must have one in every step, and begin with the same values
-    on all ranks. What had no gradient but zero in the warm-up stays as it is: its frozen second
-    moment says nothing of its size, and signs are never zero.
+    Every parameter that is trained must have a gradient in every step, and begin with the same
+    values on all ranks. An element that had no gradient but zero in the warm-up stays as it is: its
+    frozen second moment says nothing of its size, and a sign is never zero.
 
     Args:
         params: parameters or parameter groups, the same on every rank.
