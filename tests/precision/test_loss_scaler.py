@@ -275,3 +275,26 @@ def test_wrong_use_is_one_clear_error(ranks: Any) -> None:
         for case, text in found.items():
             assert words[case] in text, (case, text)
             assert len(text.splitlines()) == 3
+
+
+def test_parameters_given_twice_sparse_and_complex_ones(ranks: Any) -> None:
+    def run(group: Any) -> Any:
+        table = nn.Embedding(4, 2, sparse=True)
+        phase = nn.Parameter(torch.ones(2, dtype=torch.complex64))
+        shared = nn.Parameter(torch.ones(2))
+        scaler = DynamicLossScaler(group, init=1024.0)
+        found = []
+        for wrong in (1.0, math.inf):
+            table.zero_grad()
+            phase.grad = shared.grad = None
+            loss = table(torch.tensor([1, 1])).sum() + (phase.real * 3).sum() + shared.sum()
+            scaler.scale(loss * (wrong if group.rank == 1 else 1.0)).backward()
+            found.append(scaler.unscale([shared, *table.parameters(), phase, shared]))
+            sizes = [p.grad.to_dense().abs().sum() for p in (shared, table.weight, phase)]
+            found.append([float(size) for size in sizes])
+            scaler.update()
+        return found
+
+    good, bad = ranks(run, 2)
+    assert good[:3] == [False, [2.0, 4.0, 6.0], True]
+    assert bad[:3] == good[:3]
