@@ -47,6 +47,10 @@ class _Layer:
         self.there[parameter], parameter.data = there, host
         return nn.Parameter(host, requires_grad=parameter.requires_grad)
 
+    def versions(self) -> list[int]:
+        """They differ after each change of a master in place."""
+        return [master._version for master in self.masters]
+
     def fetch(self) -> None:
         """Starts the copy to the device, unless it is there or on its way."""
         if self.resident:
@@ -105,7 +109,8 @@ class LayerStream:
 
     Raises:
         Refusal: a parameter belongs to two layers, or shares memory with another; (in forward) the
-            layers are called in another order, or one returns something else than a tensor.
+            layers are called in another order, or one returns something else than a tensor; (in
+            backward) weights were changed since the forward.
         OutOfMemory: (in forward and backward) two layers do not fit.
     """
 
@@ -167,13 +172,20 @@ class LayerStream:
             )
         goes_back = self._layers[index].goes_back = output.requires_grad
         if goes_back:
-            output.register_hook(partial(self._before_backward, index))
+            versions = self._layers[index].versions()
+            output.register_hook(partial(self._before_backward, index, versions))
         if not goes_back or index + 1 < len(self._layers):
             self._layers[index].drop()
 
     # --- backward --------------------------------------------------------------------------------
-    def _before_backward(self, index: int, gradient: torch.Tensor) -> None:
+    def _before_backward(self, index: int, versions: list[int], gradient: torch.Tensor) -> None:
         """The gradient of a layer's output is there: the layer after it is done."""
+        if self._layers[index].versions() != versions:
+            raise Refusal(
+                f"a backward of layer {index}, {self._layers[index].name}",
+                "its weights were changed since that forward, as by an optimizer's step",
+                "they would come from the host as they are now: step after all backwards",
+            )
         if index + 1 < len(self._layers):
             self._finish(index + 1)
         goes_on = index > 0 and self._layers[index - 1].goes_back

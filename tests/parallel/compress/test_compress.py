@@ -369,3 +369,21 @@ def test_one_bit_adam_has_one_warm_up_for_all_and_no_step_that_failed(ranks: Ran
         return optimizer.steps, len(optimizer.param_groups)
 
     assert ranks(run, 2) == [(1, 1)] * 2
+
+
+@pytest.mark.parametrize("make", [lambda: ErrorFeedback(Int8(block=8)), lambda: PowerSGD(1)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.complex64])
+@pytest.mark.parametrize("wrong", [float("inf"), float("nan")])
+def test_an_overflow_is_seen_once_and_not_owed(
+    ranks: Ranks, make: Callable[[], Reducer], dtype: torch.dtype, wrong: float
+) -> None:
+    def run(group: Group) -> list[bool]:
+        reducer, finite = make(), []
+        for step in range(3):
+            gradient = drawn(step, 8, 6).to(dtype)
+            if step == 1 and group.index == 1:
+                gradient[2, 3] = wrong
+            finite.append(bool(reducer.mean([gradient], group)[0].isfinite().all()))
+        return finite
+
+    assert ranks(run, 2) == [[True, False, True]] * 2

@@ -13,7 +13,7 @@ from course_lib.model import ModelConfig, Transformer, cross_entropy
 from course_lib.parallel.offload.activation_offload import offload_activations
 from course_lib.parallel.offload.device_pool import DevicePool, OutOfMemory
 from course_lib.parallel.offload.layer_stream import LayerStream
-from course_lib.trace import Ledger
+from course_lib.trace import Ledger, Refusal
 
 LAYERS = 5
 
@@ -252,3 +252,15 @@ def test_the_layers_can_be_read_saved_and_loaded_between_two_steps() -> None:
         torch.testing.assert_close(value, 2 * alone.state_dict()[name])
     alone.load_state_dict(model.state_dict())
     torch.testing.assert_close(model(x), alone(x))
+
+
+def test_a_backward_of_weights_from_before_a_step_is_refused() -> None:
+    model, _, stream = stream_of(*linears())
+    optimizer, x = torch.optim.SGD(stream.parameters(), lr=0.1), torch.randn(2, 4)
+    early, late = (model(x).square().sum() for _ in range(2))
+    early.backward()
+    optimizer.step()
+    with pytest.raises(Refusal, match="changed since that forward"):
+        late.backward()
+    model(x).square().sum().backward()
+    assert stream.pool.held == 0
