@@ -58,9 +58,10 @@ class _Layer:
         self._pool.ledger.mark(f"gather {self.name}")
         self.resident = True
         for parameter, master in zip(self.parameters, self.masters, strict=True):
-            # `.data`: the graph has saved these tensors, and must not count this as a change.
-            parameter.data = there = self.there[parameter]
+            there = self.there[parameter]
             self._pool.grow(there, "parameters", self.name)
+            # `.data`: the graph has saved these tensors, and must not count this as a change.
+            parameter.data = there
             self._copies.append(self._pool.copy_up(master, there))
 
     def arrive(self) -> None:

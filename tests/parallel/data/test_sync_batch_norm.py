@@ -219,3 +219,14 @@ def test_weight_or_bias_alone(ranks: Any, dropped: str) -> None:
     close(torch.cat([found[0][0] for found in results]), outputs[0])
     close(torch.cat([found[1][0] for found in results]), grads[0])
     close(sum(found[2][0] for found in results), own[0])
+
+
+def test_what_a_copy_sends_is_booked_in_the_same_ledger(ranks: Any) -> None:
+    def run(group: Any) -> int:
+        model = convert_sync_batch_norm(nn.Sequential(nn.BatchNorm1d(2)), group)
+        average = torch.optim.swa_utils.AveragedModel(model)
+        before = len(group.ledger.events)
+        average(torch.randn(3, 2))
+        return len(group.ledger.events) - before
+
+    assert ranks(run, 2) == [1, 1]
