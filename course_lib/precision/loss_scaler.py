@@ -187,12 +187,13 @@ class DynamicLossScaler:
         }
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Loads what `state_dict` gave, here or of a torch.amp.GradScaler."""
+        """Loads what `state_dict` gave, here or of a torch.amp.GradScaler; an update begins."""
         self.factor = state_dict["scale"]
         self.growth = state_dict["growth_factor"]
         self.backoff = state_dict["backoff_factor"]
         self.interval = state_dict["growth_interval"]
         self.good = state_dict["_growth_tracker"]
+        self._overflow, self._unscaled = None, []
 
     def _check_dtypes(self, gradients: list[torch.Tensor]) -> None:
         if any(gradient.dtype == torch.float16 for gradient in gradients):

@@ -298,3 +298,17 @@ def test_parameters_given_twice_sparse_and_complex_ones(ranks: Any) -> None:
     good, bad = ranks(run, 2)
     assert good[:3] == [False, [2.0, 4.0, 6.0], True]
     assert bad[:3] == good[:3]
+
+
+def test_a_state_is_loaded_in_the_middle_of_an_update(ranks: Any) -> None:
+    def run(group: Any) -> list[float]:
+        layer, scaler = nn.Linear(2, 2), DynamicLossScaler(group, init=64.0)
+        saved = scaler.state_dict()
+        for _ in range(2):  # the first time an exception ends the update before its step
+            layer.zero_grad()
+            scaler.load_state_dict(saved)
+            scaler.scale(layer(torch.ones(1, 2)).sum()).backward()
+            scaler.unscale(layer.parameters())
+        return layer.bias.grad.tolist()
+
+    assert ranks(run, 2) == [[1.0, 1.0]] * 2
