@@ -86,6 +86,10 @@ class Group:
         book = ledger or self.ledger
         return Group(self.ranks, self.rank, axis, book, self.transport, self.device)
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> Group:
+        """Itself: a copy of a module talks to the same ranks, and is booked in the same ledger."""
+        return self
+
     @property
     def size(self) -> int:
         """How many ranks there are in the group."""

@@ -37,14 +37,16 @@ def refuse_scaler(owner: object, parameters: Sequence[torch.Tensor], found: str)
         CommError: with these words.
     """
     _watch()
+    mark = (found,)
     for parameter in parameters:
-        setattr(parameter, _MARK, found)
-    weakref.finalize(owner, _unmark, parameters)
+        setattr(parameter, _MARK, mark)
+    weakref.finalize(owner, _unmark, parameters, mark)
 
 
-def _unmark(parameters: Sequence[torch.Tensor]) -> None:
+def _unmark(parameters: Sequence[torch.Tensor], mark: object) -> None:
     for parameter in parameters:
-        vars(parameter).pop(_MARK, None)
+        if getattr(parameter, _MARK, None) is mark:  # and not that of a later wrapper
+            delattr(parameter, _MARK)
 
 
 def _watch() -> None:
@@ -55,8 +57,8 @@ def _watch() -> None:
     @functools.wraps(plain)
     def unscale(self: GradScaler, optimizer: torch.optim.Optimizer, *args: Any) -> Any:
         for parameter in (p for options in optimizer.param_groups for p in options["params"]):
-            found = getattr(parameter, _MARK, None)
-            if found is not None:
+            (found,) = getattr(parameter, _MARK, ("",))
+            if found:
                 raise CommError(
                     "torch.amp.GradScaler",
                     found,

@@ -13,6 +13,8 @@ from __future__ import annotations
 import torch
 import torch.nn.functional as F
 
+from course_lib.trace import Refusal
+
 
 def hadamard(size: int, signs: torch.Tensor | None = None) -> torch.Tensor:
     """An orthogonal matrix of ±1/√size, float32 [size, size]: H·Hᵀ is the identity.
@@ -23,7 +25,16 @@ def hadamard(size: int, signs: torch.Tensor | None = None) -> torch.Tensor:
     Args:
         size: a power of two.
         signs: ±1 for each row, [size]; all 1 if None.
+
+    Raises:
+        Refusal: the size is another number.
     """
+    if size.bit_count() != 1 or size < 1:
+        raise Refusal(
+            f"a Hadamard matrix of {size} rows",
+            "no power of two",
+            "it is made by doubling, from one row on",
+        )
     matrix = torch.ones(1, 1)
     while len(matrix) < size:
         matrix = torch.cat([torch.cat([matrix, matrix], 1), torch.cat([matrix, -matrix], 1)])

@@ -89,8 +89,8 @@ class DynamicLossScaler:
         Collective: an all-reduce MAX of four numbers over the group.
 
         Args:
-            parameters: those without a gradient, or without an element on this rank, are left
-                out.
+            parameters: each counts once; those without a gradient, or without an element on
+                this rank, are left out.
 
         Returns:
             Whether a gradient of any rank is infinite or NaN: the step will be skipped.
@@ -103,11 +103,12 @@ class DynamicLossScaler:
             raise self._refusal(
                 "unscale()", "gradients that are unscaled already", "once an update"
             )
-        self._unscaled = [p for p in parameters if p.grad is not None]
+        self._unscaled = [p for p in dict.fromkeys(parameters) if p.grad is not None]
         gradients = [p.grad for p in self._unscaled if p.grad is not None]
         self._check_dtypes(gradients)
         # Infinity and NaN both come through as smallest or largest, and nothing is written.
-        ends = [torch.stack(torch.aminmax(g)) for g in gradients if g.numel()]
+        numbers = [_numbers(g) for g in gradients]
+        ends = [torch.stack(torch.aminmax(x)) for x in numbers if x.numel()]
         finite = [pair.isfinite().all() for pair in ends]
         for gradient in gradients:
             gradient.mul_(1.0 / self.factor)
@@ -186,12 +187,13 @@ class DynamicLossScaler:
         }
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Loads what `state_dict` gave, here or of a torch.amp.GradScaler."""
+        """Loads what `state_dict` gave, here or of a torch.amp.GradScaler; an update begins."""
         self.factor = state_dict["scale"]
         self.growth = state_dict["growth_factor"]
         self.backoff = state_dict["backoff_factor"]
         self.interval = state_dict["growth_interval"]
         self.good = state_dict["_growth_tracker"]
+        self._overflow, self._unscaled = None, []
 
     def _check_dtypes(self, gradients: list[torch.Tensor]) -> None:
         if any(gradient.dtype == torch.float16 for gradient in gradients):
@@ -204,3 +206,10 @@ class DynamicLossScaler:
 
     def _refusal(self, asked: str, found: str, why: str) -> CommError:
         return CommError(f"{asked} at scale {self.factor:g}", f"{found}, {self.group}", why)
+
+
+def _numbers(gradient: torch.Tensor) -> torch.Tensor:
+    """What a sparse or a complex gradient consists of: real numbers, in a dense tensor."""
+    if gradient.is_sparse:
+        gradient = gradient.coalesce().values()
+    return torch.view_as_real(gradient) if gradient.is_complex() else gradient

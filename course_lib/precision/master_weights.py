@@ -20,6 +20,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from course_lib.trace import Refusal
+
 NARROW = (torch.float16, torch.bfloat16)
 
 
@@ -40,6 +42,9 @@ class MasterWeights(torch.optim.Optimizer):
     Attributes:
         inner: the optimizer that updates the masters.
         state: for each parameter its `master`, if it has one, and what `inner` keeps for it.
+
+    Raises:
+        Refusal: (in a step) a narrow parameter was frozen when it was given, and is not any more.
     """
 
     def __init__(
@@ -77,6 +82,7 @@ class MasterWeights(torch.optim.Optimizer):
         Returns:
             What `step` will update: the masters, and the parameters that are their own.
         """
+        self._refuse_thawed()
         for parameter, master in self._masters.items():
             if parameter.grad is not None:
                 gradient = parameter.grad.float()
@@ -129,6 +135,18 @@ class MasterWeights(torch.optim.Optimizer):
                 parameter.copy_(master)
         self._take_inner_options()
         self._show_state()
+
+    def _refuse_thawed(self) -> None:
+        """A narrow parameter that was frozen when it was given has no master."""
+        given = [p for options in self.param_groups for p in options["params"]]
+        for parameter in given:
+            narrow = parameter.dtype in NARROW and parameter not in self._masters
+            if narrow and parameter.grad is not None:
+                raise Refusal(
+                    f"a step of MasterWeights for shape {tuple(parameter.shape)}",
+                    "it was frozen when the optimizer was made, and has no master",
+                    "small updates would be rounded away: make the optimizer again",
+                )
 
     def _take_inner_options(self) -> None:
         """An optimizer may change its options in a step, as a schedule-free one that counts."""

@@ -98,6 +98,7 @@ class _CastForward(nn.Module):
     def __init__(self, module: nn.Module, policy: Policy) -> None:
         super().__init__()
         self.module, self.policy = module, policy
+        self.register_load_state_dict_pre_hook(_as_module)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """The module's own, on copies of its parameters and inputs."""
@@ -110,6 +111,12 @@ class _CastForward(nn.Module):
     def load_state_dict(self, state_dict: Any, *args: Any, **kwargs: Any) -> Any:
         """Loads what `state_dict` gave, or the bare module's."""
         return self.module.load_state_dict(state_dict, *args, **kwargs)
+
+
+def _as_module(wrapper: nn.Module, state_dict: dict[str, Any], prefix: str, *_: Any) -> None:
+    """Where a parent loads its own state, the names are the module's own, as they were saved."""
+    for name in [name for name in state_dict if name.startswith(prefix)]:
+        state_dict[f"{prefix}module.{name.removeprefix(prefix)}"] = state_dict.pop(name)
 
 
 def _compute(

@@ -164,8 +164,11 @@ class _Surroundings:
             generator.set_state(state)
 
 
-class _Enough(Exception):
-    """Every slot is filled: the rest of the second run would be thrown away."""
+class _Enough(BaseException):
+    """Every slot is filled: the rest of the second run would be thrown away.
+
+    No `Exception`, of which a function may catch any that it meets.
+    """
 
 
 class _Slot:

@@ -83,10 +83,16 @@ def best_segments(
         The plan; among those that take the same time, one that holds the least after forward.
 
     Raises:
-        Refusal: no plan fits.
+        Refusal: no plan fits, or the three are of different numbers of blocks.
     """
     n = len(memories)
     inputs = [0] * n if inputs is None else inputs
+    if not len(costs) == len(inputs) == n:
+        raise Refusal(
+            f"a plan for {n} blocks",
+            f"{len(costs)} costs and {len(inputs)} inputs",
+            "each block has one of each",
+        )
     fronts = [[_Partial(0, 0.0, ())]]
     for end in range(1, n + 1):
         found = [

@@ -68,7 +68,7 @@ def selective(policy: Policy = keep_products, generators: Sequence[RandomState] 
 
     Raises:
         Refusal: (in backward) a kept result was changed in place, or the second run asks for more
-            of them than were kept.
+            of them than were kept; in a second backward of one forward, none is left.
     """
 
     def contexts() -> tuple[TorchDispatchMode, TorchDispatchMode]:
@@ -109,7 +109,7 @@ class _Replay(_Keep):
                 f"the result of {func} that was kept for the second run",
                 "none is left" if result is None else f"{tuple(result.shape)}, changed in place",
                 "a checkpointed function must do the same when it is called again, and not write "
-                "into what is kept",
+                "into what is kept; and it has one backward, which takes what is kept away",
             )
         return result.detach()
 

@@ -111,3 +111,19 @@ def test_others_are_clipped_as_ever_and_a_wrapper_that_is_gone_refuses_nothing(r
     assert "Zero2" in left
     with pytest.warns(UserWarning, match="empty generator"):
         clip_grad_norm_((p for p in ()), 1.0)
+
+
+@pytest.mark.parametrize("kind", [Zero1, Zero2])
+def test_torchs_scaler_is_refused_by_the_later_of_two_wrappers(ranks: Any, kind: Any) -> None:
+    def run(group: Any) -> str:
+        model = nn.Linear(2, 2)
+        for _ in range(2):
+            optimizer = kind(model.parameters(), torch.optim.SGD, group, lr=0.1)
+            gc.collect()
+        scaler = torch.amp.GradScaler("cpu")
+        scaler.scale(model(torch.ones(1, 2)).sum()).backward()
+        with pytest.raises(CommError) as said:
+            scaler.step(optimizer)
+        return str(said.value)
+
+    assert all("DynamicLossScaler" in said for said in ranks(run, 2))

@@ -275,3 +275,40 @@ def test_wrong_use_is_one_clear_error(ranks: Any) -> None:
         for case, text in found.items():
             assert words[case] in text, (case, text)
             assert len(text.splitlines()) == 3
+
+
+def test_parameters_given_twice_sparse_and_complex_ones(ranks: Any) -> None:
+    def run(group: Any) -> Any:
+        table = nn.Embedding(4, 2, sparse=True)
+        phase = nn.Parameter(torch.ones(2, dtype=torch.complex64))
+        shared = nn.Parameter(torch.ones(2))
+        scaler = DynamicLossScaler(group, init=1024.0)
+        found = []
+        for wrong in (1.0, math.inf):
+            table.zero_grad()
+            phase.grad = shared.grad = None
+            loss = table(torch.tensor([1, 1])).sum() + (phase.real * 3).sum() + shared.sum()
+            scaler.scale(loss * (wrong if group.rank == 1 else 1.0)).backward()
+            found.append(scaler.unscale([shared, *table.parameters(), phase, shared]))
+            sizes = [p.grad.to_dense().abs().sum() for p in (shared, table.weight, phase)]
+            found.append([float(size) for size in sizes])
+            scaler.update()
+        return found
+
+    good, bad = ranks(run, 2)
+    assert good[:3] == [False, [2.0, 4.0, 6.0], True]
+    assert bad[:3] == good[:3]
+
+
+def test_a_state_is_loaded_in_the_middle_of_an_update(ranks: Any) -> None:
+    def run(group: Any) -> list[float]:
+        layer, scaler = nn.Linear(2, 2), DynamicLossScaler(group, init=64.0)
+        saved = scaler.state_dict()
+        for _ in range(2):  # the first time an exception ends the update before its step
+            layer.zero_grad()
+            scaler.load_state_dict(saved)
+            scaler.scale(layer(torch.ones(1, 2)).sum()).backward()
+            scaler.unscale(layer.parameters())
+        return layer.bias.grad.tolist()
+
+    assert ranks(run, 2) == [[1.0, 1.0]] * 2

@@ -14,6 +14,7 @@ from torch import nn
 from course_lib.comm import CommError, Group
 from course_lib.parallel import BucketedDDP, Zero1
 from course_lib.precision.master_weights import MasterWeights
+from course_lib.trace import Refusal
 from course_lib.trace.memory import LiveMemory, held_bytes
 
 LOW = pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
@@ -269,3 +270,23 @@ def hidden(group: Group) -> str:
 
 def test_an_optimizer_that_needs_whole_tensors_is_found_inside(ranks: Any) -> None:
     assert all("Adafactor, whose update" in said for said in ranks(hidden, 2))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+def test_what_was_frozen_has_no_master(dtype: torch.dtype) -> None:
+    layer = nn.Linear(2, 2).to(dtype)
+    layer.weight.requires_grad_(False)
+    optimizer = MasterWeights(layer.parameters(), torch.optim.SGD, lr=1e-3)
+    layer.weight.requires_grad_(True)
+    layer(torch.ones(1, 2, dtype=dtype)).sum().backward()
+    before = layer.bias.detach().clone()
+    if dtype == torch.float32:  # its own master
+        optimizer.step()
+        return
+    with pytest.raises(Refusal, match="frozen when the optimizer was made"):
+        optimizer.step()
+    assert torch.equal(layer.bias, before)
+    layer.zero_grad()
+    layer.weight.requires_grad_(False)
+    layer(torch.ones(1, 2, dtype=dtype)).sum().backward()
+    optimizer.step()

@@ -411,3 +411,14 @@ def test_one_rank_overflows_and_all_go_on_together(ranks: Any, world: int, kind:
         for name, right in results[0][2].items():
             assert right.isfinite().all()
             assert torch.equal(weights[name], right), name
+
+
+def test_inside_another_module_it_loads_what_that_has_saved() -> None:
+    def made() -> nn.Sequential:
+        return nn.Sequential(cast_forward(nn.Linear(2, 3), BF16), nn.Linear(3, 1))
+
+    first, second = made(), made()
+    second.load_state_dict(first.state_dict())
+    assert list(first.state_dict()) == ["0.weight", "0.bias", "1.weight", "1.bias"]
+    for ours, theirs in zip(second.parameters(), first.parameters(), strict=True):
+        assert torch.equal(ours, theirs)

@@ -26,6 +26,7 @@ from course_lib.precision import (
 )
 from course_lib.precision.packed import pack, unpack
 from course_lib.precision.scaling import block_amax
+from course_lib.trace import Refusal
 
 FORMATS = pytest.mark.parametrize("format", [E4M3FN, E2M1], ids=lambda f: f.name)
 
@@ -183,3 +184,9 @@ def test_a_linear_layer_computes_all_three_products(recipe: Any) -> None:
         error = (mine - true).norm() / true.norm()
         assert error < (0.05 if recipe == MxScaling() else 0.3)
         assert (eight - true).norm() / true.norm() < 0.1
+
+
+@pytest.mark.parametrize("size", [0, 3, -2, 12])
+def test_a_hadamard_matrix_of_another_size_is_refused(size: int) -> None:
+    with pytest.raises(Refusal, match="no power of two"):
+        hadamard(size)

@@ -498,3 +498,15 @@ def test_an_error_of_the_function_is_its_own() -> None:
     with pytest.raises(KeyError, match="second"):
         y.sum().backward()
     assert torch.equal(torch.get_rng_state(), place)
+
+
+def test_a_function_that_catches_every_exception() -> None:
+    def careful(x: torch.Tensor) -> torch.Tensor:
+        try:
+            return x.sin().exp()
+        except Exception:
+            return x
+
+    x = torch.randn(3, dtype=torch.float64, requires_grad=True)
+    checkpoint(careful, x).sum().backward()
+    torch.testing.assert_close(x.grad, (x.cos() * x.sin().exp()).detach())

@@ -6,6 +6,7 @@ import itertools
 import math
 import random
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import torch
@@ -116,3 +117,9 @@ def test_a_plan_holds_what_it_says() -> None:
         # Beside the plan: the last output, and the gradients on their way, two and a factor.
         assert plan.peak <= budget
         assert memory.peak <= (plan.peak + 5) * unit
+
+
+@pytest.mark.parametrize(("costs", "inputs"), [([1.0], None), ([1.0] * 3, None), ([1.0] * 2, [0])])
+def test_costs_memories_and_inputs_are_of_the_same_blocks(costs: Any, inputs: Any) -> None:
+    with pytest.raises(Refusal, match="each block has one of each"):
+        best_segments(costs, [5, 5], 100, inputs)

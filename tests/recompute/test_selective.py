@@ -168,3 +168,11 @@ def test_korthikantis_table() -> None:
     assert form(recompute="full") == 2 * whole
     with pytest.raises(Refusal, match="none, selective and full"):
         form(recompute="some")
+
+
+def test_a_second_backward_is_told_that_there_is_one() -> None:
+    x = torch.randn(3, 3, requires_grad=True)
+    loss = selective()(lambda x: (x @ x).exp(), x).sum()
+    loss.backward(retain_graph=True)
+    with pytest.raises(Refusal, match="it has one backward"):
+        loss.backward()

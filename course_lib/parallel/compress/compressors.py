@@ -113,7 +113,9 @@ class Int8:
         blocks = self._blocks(values)
         scales = blocks.abs().amax(1) / 127
         steps = torch.where(scales > 0, scales, 1)[:, None]
-        return [(blocks / steps).round().to(torch.int8).view(-1)[: values.numel()], scales]
+        # In 16 bits a scale may be rounded down so far that 128 steps fit, which int8 has not.
+        numbers = (blocks / steps).round().clamp(-127, 127).to(torch.int8)
+        return [numbers.view(-1)[: values.numel()], scales]
 
     def decompress(self, parts: Sequence[torch.Tensor], like: torch.Tensor) -> torch.Tensor:
         """Each number times its block's scale."""

@@ -63,8 +63,13 @@ class ErrorFeedback:
         """(N-1)·B bytes sent by each rank, B those of the compressor for all gradients."""
         owed = add_errors(gradients, self.errors)
         under_way = GatheredMean(owed, self.compressor, group)
-        self.errors = [o - sent for o, sent in zip(owed, under_way.arrives, strict=True)]
+        self.errors = what_is_left(owed, under_way.arrives)
         return under_way.wait()
+
+
+def what_is_left(owed: Sequence[torch.Tensor], sent: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """What is owed from now on; not an overflow, for which a loss scaler skips the step."""
+    return [(o - s).nan_to_num_(0, 0, 0) for o, s in zip(owed, sent, strict=True)]
 
 
 def add_errors(

@@ -38,6 +38,9 @@ class GatheredMean:
         self._compressor, self._group = compressor, group
         self._messages = [compressor.compress(values) for values in self._like]
         parts = [_as_bytes(part) for message in self._messages for part in message]
+        if not parts:  # nothing is trained: no message, as in FlatMean
+            self.arrives = []
+            return
         mine = torch.cat(parts)
         self.arrives = self._read(mine)
         self._all = mine.new_empty(group.size * mine.numel())
@@ -45,6 +48,8 @@ class GatheredMean:
 
     def wait(self) -> list[torch.Tensor]:
         """The means in the shapes of the tensors, added up in the same order on every rank."""
+        if not self._messages:
+            return []
         self._work.wait()
         means = [torch.zeros_like(tensor) for tensor in self._tensors]
         for message in self._all.chunk(self._group.size):

@@ -30,7 +30,9 @@ from course_lib.parallel.flat_mean import FlatMean
 class OneBitAdam(torch.optim.Optimizer):
     """Adam over ranks that have gradients of their own: do not wrap the model in DDP.
 
-    Every parameter must have a gradient in every step, and begin with the same values on all ranks.
+    Every parameter that is trained must have a gradient in every step, and begin with the same
+    values on all ranks. An element that had no gradient but zero in the warm-up stays as it is: its
+    frozen second moment says nothing of its size, and a sign is never zero.
 
     Args:
         params: parameters or parameter groups, the same on every rank.
@@ -41,7 +43,8 @@ class OneBitAdam(torch.optim.Optimizer):
         eps: as Adam's.
 
     Raises:
-        CommError: no step of warm-up, after which the second moment would be zero; in a step, a
+        CommError: no step of warm-up, after which the second moment would be zero; parameters that
+            are added or unfrozen after the first step, which would have none; in a step, a
             parameter without a gradient, or a complex one.
     """
 
@@ -64,6 +67,16 @@ class OneBitAdam(torch.optim.Optimizer):
         self.feedback = ErrorFeedback(Sign())
         super().__init__(params, {"lr": lr, "betas": betas, "eps": eps})
 
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Adds parameters, as for any optimizer; before the first step."""
+        if self.steps:
+            raise CommError(
+                f"another parameter group for OneBitAdam over {self.group}",
+                f"{self.steps} steps were made, and {self.warmup} are of warm-up",
+                "all moments have one warm-up: give it all parameters at first",
+            )
+        super().add_param_group(param_group)
+
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """One update; collective."""
@@ -71,9 +84,9 @@ class OneBitAdam(torch.optim.Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        self.steps += 1
-        rows = [(p, options) for options in self.param_groups for p in options["params"]]
+        rows = [(p, o) for o in self.param_groups for p in o["params"] if p.requires_grad]
         gradients = [self._gradient(p) for p, _ in rows]
+        self.steps += 1
         warm = self.steps <= self.warmup
         if warm:
             gradients = FlatMean(gradients, self.group).wait()
@@ -111,6 +124,7 @@ class OneBitAdam(torch.optim.Optimizer):
             state["second"].mul_(beta2).addcmul_(gradient, gradient, value=1 - beta2)
         seen = min(self.steps, self.warmup)
         root = (state["second"] / (1 - beta2**seen)).sqrt_().add_(options["eps"])
+        root.masked_fill_(state["second"] == 0, torch.inf)
         rate = options["lr"] / (1 - beta1**self.steps)
         parameter.addcdiv_(first, root, value=-rate)
 
@@ -121,6 +135,12 @@ class OneBitAdam(torch.optim.Optimizer):
                 f"no gradient for a parameter of shape {tuple(parameter.shape)}"
                 f" on rank {self.group.rank}",
                 "all ranks send the same moments: freeze what is not used",
+            )
+        if self.steps and not self.state[parameter]:
+            raise CommError(
+                f"a step of OneBitAdam over {self.group}",
+                f"a parameter of shape {tuple(parameter.shape)} that was frozen in the first one",
+                "all moments have one warm-up: make the optimizer again",
             )
         if parameter.is_complex():
             raise CommError(

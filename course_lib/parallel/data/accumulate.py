@@ -23,6 +23,7 @@ from course_lib.trace import Refusal
 
 Item = TypeVar("Item")
 Batch = tuple[torch.Tensor, torch.Tensor]
+NONE = -(1 << 40)  # tokens, of a window without micro-batches
 
 
 # --- the window ----------------------------------------------------------------------------------
@@ -72,9 +73,13 @@ def accumulate(
         This rank's part of that loss, without a graph; its sum over the group is the loss.
 
     Raises:
-        CommError: the window is empty, no token counts on any rank, or gradients would stay local.
+        CommError: a rank's window is empty, no token counts on any rank, or gradients would stay
+            local; on every rank.
     """
-    counted = torch.tensor(count_tokens(window, ignore_index), device=group.device)
+    # A rank without a micro-batch makes any sum negative, so that all ranks hear of it.
+    counted = torch.tensor(
+        count_tokens(window, ignore_index) if window else NONE, device=group.device
+    )
     all_reduce(counted, group)
     total = int(counted)
     _check(model, window, total, group)
@@ -101,10 +106,11 @@ def token_loss_sum(
 
 def _check(model: nn.Module, window: Sequence[Batch], total: int, group: Group) -> None:
     """Refuses what could only end in NaN, in a hang, or in replicas that diverge."""
-    if not window or not total:
+    if total <= 0:
+        some = "a rank that has none" if total else "0 counted tokens in all"
         raise CommError(
             f"accumulate a window over {group.size} ranks (axis {group.axis})",
-            f"{len(window)} micro-batches on rank {group.rank}, {total} counted tokens in all",
+            f"{len(window)} micro-batches on rank {group.rank}, {some}",
             "a mean over no token is 0/0, and a rank without a backward keeps the others waiting",
         )
     if group.size > 1 and not hasattr(model, "no_sync"):
@@ -117,7 +123,7 @@ def _check(model: nn.Module, window: Sequence[Batch], total: int, group: Group) 
 
 # --- clipping ------------------------------------------------------------------------------------
 def clip_grad_norm(
-    parameters: Iterable[nn.Parameter],
+    parameters: Iterable[nn.Parameter] | torch.Tensor,
     max_norm: float,
     group: Group | None = None,
     norm_type: float = 2.0,
@@ -131,7 +137,7 @@ def clip_grad_norm(
     computes the same norm and needs no message. Before it, each rank would clip by its own norm.
 
     Args:
-        parameters: those without a gradient are left out.
+        parameters: each counts once, those without a gradient are left out; or one by itself.
         max_norm: the norm of all gradients together, as one vector, that is allowed.
         group: the ranks that should have the same gradients. If given, they compare their norms (an
             all-reduce of 16 bytes), so that replicas do not diverge unnoticed.
@@ -146,7 +152,8 @@ def clip_grad_norm(
         CommError: the ranks of `group` have different norms.
         Refusal: the norm is not finite, and `error_if_nonfinite`.
     """
-    gradients = [p.grad for p in parameters if p.grad is not None]
+    each = dict.fromkeys([parameters] if isinstance(parameters, torch.Tensor) else parameters)
+    gradients = [p.grad for p in each if p.grad is not None]
     if scale != 1.0:
         for gradient in gradients:
             gradient.div_(scale)
@@ -174,18 +181,22 @@ def _total_norm(gradients: Sequence[torch.Tensor], norm_type: float) -> torch.Te
     """The norm of all of them as one vector, in float32 or wider."""
     if not gradients:
         return torch.tensor(0.0)
-    wide = torch.float64 if any(g.dtype == torch.float64 for g in gradients) else torch.float32
     where = gradients[0].device
-    norms = [torch.linalg.vector_norm(g, norm_type, dtype=wide).to(where) for g in gradients]
+    wide = [torch.float32 if g.dtype.itemsize < 4 else None for g in gradients]
+    norms = [
+        torch.linalg.vector_norm(g, norm_type, dtype=dtype).to(where)
+        for g, dtype in zip(gradients, wide, strict=True)
+    ]
     return torch.linalg.vector_norm(torch.stack(norms), norm_type)
 
 
 def _compare_norms(norm: torch.Tensor, group: Group) -> None:
     """Raises on every rank if the norms differ by more than rounding explains."""
-    both: Any = torch.stack([norm, -norm]).to(group.device, torch.float64)
+    size = norm.double().nan_to_num(torch.inf, torch.inf)  # a maximum over ranks may lose NaN
+    both: Any = torch.stack([size, -size]).to(group.device)
     all_reduce(both, group, "max")
     high, low = float(both[0]), -float(both[1])
-    if high - low > 1e-5 * abs(high):
+    if high > (1 + 1e-5) * low:  # also where an overflow is on some ranks only
         raise CommError(
             f"clip gradients that are equal on {group.size} ranks (axis {group.axis})",
             f"norms from {low:.6g} to {high:.6g}",

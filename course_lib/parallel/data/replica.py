@@ -75,7 +75,7 @@ class Replica(nn.Module):
     def __deepcopy__(self, memo: dict[int, Any]) -> Replica:
         """Another replica, with the same values; torch copies no hooks of parameters."""
         twin = type(self).__new__(type(self))
-        memo.update({id(self): twin, id(self.group): self.group})
+        memo[id(self)] = twin
         own = {key: value for key, value in vars(self).items() if key != "_guard"}
         vars(twin).update(copy.deepcopy(own, memo))
         twin._watch()

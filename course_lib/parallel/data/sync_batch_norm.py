@@ -169,9 +169,12 @@ class _Normalise(torch.autograd.Function):
     ) -> torch.Tensor:
         ctx.save_for_backward(x, weight, mean, scale)
         ctx.count, ctx.group = count, group
+        ctx.bias_dtype = None if bias is None else bias.dtype
         y = _normal(x, mean, scale)
-        if weight is not None and bias is not None:
-            y = torch.addcmul(_channels(bias, y), y, _channels(weight, y))
+        if weight is not None:
+            y = y * _channels(weight, y)
+        if bias is not None:
+            y = y + _channels(bias, y)
         return y.to(x.dtype)
 
     @staticmethod
@@ -185,7 +188,9 @@ class _Normalise(torch.autograd.Function):
         )
         grad_weight = grad_bias = grad_x = None
         if weight is not None:
-            grad_bias, grad_weight = own[0].to(weight.dtype), own[1].to(weight.dtype)
+            grad_weight = own[1].to(weight.dtype)
+        if ctx.needs_input_grad[2]:
+            grad_bias = own[0].to(ctx.bias_dtype)
         if ctx.needs_input_grad[0]:
             total = own.clone()
             all_reduce(total, ctx.group)

@@ -110,6 +110,13 @@ class StreamingDiLoCo(DiLoCo):
             )
         return super().state_dict()
 
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Loads what the same rank has saved; meetings under way end, and nothing is taken."""
+        for meeting in self._under_way:
+            meeting.mean.wait()
+        self._under_way.clear()
+        super().load_state_dict(state_dict)
+
     @torch.no_grad()
     def _after_step(self) -> None:
         for number, fragment in enumerate(self.fragments):

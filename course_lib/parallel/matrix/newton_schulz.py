@@ -36,12 +36,10 @@ def newton_schulz(matrix: torch.Tensor, steps: int = STEPS) -> torch.Tensor:
         A tensor of the same shape and dtype.
 
     Raises:
-        CommError: it is not a matrix.
+        CommError: it is not a matrix of real numbers.
     """
-    if matrix.dim() != 2:
-        shape = tuple(matrix.shape)
-        raise CommError("newton_schulz", f"a tensor of shape {shape}", "it takes a matrix")
-    x = matrix / matrix.norm().clamp(min=SMALLEST)
+    _refuse("newton_schulz", matrix)
+    x = matrix / _wide(matrix).norm().clamp(min=SMALLEST)
     x = x.T if (tall := len(x) > len(x.T)) else x
     for _ in range(steps):
         x = _step(x, x @ x.T)
@@ -65,9 +63,13 @@ def sharded_newton_schulz(
     Returns:
         This rank's part of the result. Sends steps + 1 all-reduces, of u² elements each but for
         the first, of one: 2(N-1)/N times their bytes.
+
+    Raises:
+        CommError: it is not part of a matrix of real numbers, or has no such dimension.
     """
+    _refuse("sharded_newton_schulz", part, dim)
     x = part.T if dim == 0 else part  # (u, this rank's part of the side that is cut)
-    square = x.square().sum()
+    square = _wide(x).square().sum()
     all_reduce(square, group)
     x = x / square.sqrt().clamp(min=SMALLEST)
     for _ in range(steps):
@@ -81,6 +83,20 @@ def newton_schulz_flops(shape: Sequence[int], steps: int = STEPS) -> int:
     """Operations of `newton_schulz` for a shape; a multiplication and an addition are two."""
     r, c = sorted(shape)
     return steps * (4 * r * r * c + 2 * r**3)
+
+
+def _refuse(asked: str, matrix: torch.Tensor, dim: int = 0) -> None:
+    if matrix.dim() != 2 or not matrix.is_floating_point() or dim not in (0, 1):
+        raise CommError(
+            f"{asked} along dim {dim}",
+            f"a tensor of shape {tuple(matrix.shape)}, {matrix.dtype}",
+            "it takes a matrix of real numbers, whose dimensions are 0 and 1",
+        )
+
+
+def _wide(x: torch.Tensor) -> torch.Tensor:
+    """At least float32: in fp16 a norm overflows, and its squares vanish, long before x does."""
+    return x.float() if x.dtype.itemsize < 4 else x
 
 
 def _step(x: torch.Tensor, gram: torch.Tensor) -> torch.Tensor:

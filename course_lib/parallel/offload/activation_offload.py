@@ -19,6 +19,7 @@ import torch
 from torch import nn
 
 from course_lib.parallel.offload.device_pool import Copy, DevicePool
+from course_lib.trace import Refusal
 
 
 class _Saved:
@@ -27,19 +28,33 @@ class _Saved:
     def __init__(self, tensor: torch.Tensor, pool: DevicePool) -> None:
         self._pool, self._device, self.nbytes = pool, tensor.device, tensor.nbytes
         self.host = pool.host_like(tensor)
+        # Without its graph, which leads here; both count the same changes in place.
+        self._source: torch.Tensor | None = tensor.detach()
+        self._version, self._changed = tensor._version, False
         self.down: Copy | None = pool.copy_down(tensor, self.host)
         self._up: weakref.ref[torch.Tensor] | None = None
 
     def settle(self) -> None:
         """Waits until it is on the host, and counts its bytes on the device as free."""
-        if self.down is not None:
+        if self.down is not None and self._source is not None:
             self.down.wait_on_host()
-            self.down = None
+            self._changed = self._source._version != self._version
+            self.down = self._source = None
             self._pool.give(self.nbytes, "activations")
 
     def fetch(self) -> torch.Tensor:
-        """The tensor on the device; the same one for all who ask while it is there."""
+        """The tensor on the device; the same one for all who ask while it is there.
+
+        Raises:
+            Refusal: it was changed while its copy was under way, as autograd says of any change.
+        """
         self.settle()
+        if self._changed:
+            raise Refusal(
+                f"the backward of an operation that saved {tuple(self.host.shape)}",
+                "it was changed in place while it was on its way to the host",
+                "the copy may have the old numbers or the new ones: change another tensor",
+            )
         there = self._up() if self._up is not None else None
         if there is not None:
             return there
@@ -55,7 +70,7 @@ class offload_activations(torch.autograd.graph.saved_tensors_hooks):
     """`with offload_activations(pool): loss = model(x)`; the backward may come after the block.
 
     A tensor that several operations save goes down once. Parameters stay, and so do tensors below
-    `smallest` bytes, whose copy would cost more than it frees.
+    `smallest` bytes, whose copy would cost more than it frees. At the end of the block all is down.
 
     Args:
         pool: the device; what is saved is counted there until it is down.
@@ -63,14 +78,21 @@ class offload_activations(torch.autograd.graph.saved_tensors_hooks):
 
     Raises:
         OutOfMemory: (in forward and backward) an activation does not fit.
+        Refusal: (in backward) an activation was changed in place too soon after it was saved.
     """
 
     def __init__(self, pool: DevicePool, smallest: int = 1 << 12) -> None:
         self._pool = pool
         self._smallest = smallest
-        self._known: dict[tuple[Any, ...], _Saved] = {}
+        # By memory, and only as long as that is there: its address may be used again.
+        self._known: weakref.WeakKeyDictionary[Any, dict[Any, _Saved]] = weakref.WeakKeyDictionary()
         self._under_way: deque[_Saved] = deque()
         super().__init__(self._pack, self._unpack)
+
+    def __exit__(self, *error: Any) -> None:
+        super().__exit__(*error)
+        while self._under_way:  # also what no backward will ask for
+            self._under_way.popleft().settle()
 
     def _pack(self, tensor: torch.Tensor) -> torch.Tensor | _Saved:
         if tensor.layout is not torch.strided:
@@ -78,18 +100,12 @@ class offload_activations(torch.autograd.graph.saved_tensors_hooks):
         base = tensor._base if tensor._base is not None else tensor
         if isinstance(base, nn.Parameter) or tensor.nbytes < self._smallest:
             return tensor
-        storage = tensor.untyped_storage()
-        key = (
-            storage._cdata,
-            tensor.storage_offset(),
-            tensor.shape,
-            tensor.stride(),
-            tensor._version,
-        )
-        if key not in self._known:
-            self._known[key] = self._send(tensor)
-            weakref.finalize(storage, self._known.pop, key, None)  # its address may be used again
-        return self._known[key]
+        known = self._known.setdefault(tensor.untyped_storage(), {})
+        layout = (tensor.storage_offset(), tensor.shape, tensor.stride(), tensor.dtype)
+        key = (*layout, tensor.is_conj(), tensor.is_neg(), tensor._version)
+        if key not in known:
+            known[key] = self._send(tensor)
+        return known[key]
 
     def _send(self, tensor: torch.Tensor) -> _Saved:
         """Starts a copy down; at most two are under way, and what they hold is counted."""

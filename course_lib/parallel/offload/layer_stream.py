@@ -31,19 +31,25 @@ class _Layer:
     def __init__(self, module: nn.Module, name: str, pool: DevicePool) -> None:
         self.module, self.name, self._pool = module, name, pool
         self.parameters = list(module.parameters())
+        self.there: dict[nn.Parameter, torch.Tensor] = {}  # on the device, perhaps without values
         self.masters = [self._move_out(p) for p in self.parameters]
-        self.resident = self.goes_back = False
+        self.resident = self.goes_back = self.in_backward = False
         self.begun = 0.0
         self.gradient_bytes = sum(m.nbytes for m in self.masters if m.requires_grad)
         self._copies: list[Copy] = []
 
     def _move_out(self, parameter: nn.Parameter) -> nn.Parameter:
-        """The parameter's value on the host; the parameter itself keeps only its shape."""
+        """The parameter's value on the host, which the parameter shows while it is not in use."""
         host = self._pool.host_like(parameter)
         self._pool.copy_down(parameter, host).wait_on_host()
-        parameter.data = parameter.detach().clone()  # a storage of its own, which can be emptied
-        parameter.untyped_storage().resize_(0)
+        there = parameter.detach().clone()  # a storage of its own, which can be emptied
+        there.untyped_storage().resize_(0)
+        self.there[parameter], parameter.data = there, host
         return nn.Parameter(host, requires_grad=parameter.requires_grad)
+
+    def versions(self) -> list[int]:
+        """They differ after each change of a master in place."""
+        return [master._version for master in self.masters]
 
     def fetch(self) -> None:
         """Starts the copy to the device, unless it is there or on its way."""
@@ -52,9 +58,11 @@ class _Layer:
         self._pool.ledger.mark(f"gather {self.name}")
         self.resident = True
         for parameter, master in zip(self.parameters, self.masters, strict=True):
-            self._pool.grow(parameter.data, "parameters", self.name)
+            there = self.there[parameter]
+            self._pool.grow(there, "parameters", self.name)
             # `.data`: the graph has saved these tensors, and must not count this as a change.
-            self._copies.append(self._pool.copy_up(master, parameter.data))
+            parameter.data = there
+            self._copies.append(self._pool.copy_up(master, there))
 
     def arrive(self) -> None:
         """Waits until the layer is complete."""
@@ -69,8 +77,9 @@ class _Layer:
         """Frees the layer's bytes on the device; nothing is copied, since nothing has changed."""
         if self.resident:
             self.arrive()  # a copy under way would land in memory that is no longer ours
-            for parameter in self.parameters:
-                self._pool.shrink(parameter.data, "parameters")
+            for parameter, master in zip(self.parameters, self.masters, strict=True):
+                self._pool.shrink(self.there[parameter], "parameters")
+                parameter.data = master.data  # for who reads, saves or loads the module
             self.resident = False
             self._pool.ledger.mark(f"free {self.name}")
 
@@ -90,6 +99,8 @@ class LayerStream:
     Forward goes up the list and backward down, and while one layer computes, the next is on its
     way. Give the host's parameters to an optimizer: `torch.optim.AdamW(stream.parameters())`.
     The last layer stays after a forward that is to be followed by a backward, which begins with it.
+    A layer that is not on the device shows the host's values, so it can be read, saved and loaded.
+    What a backward that raised has computed is forgotten when the next forward begins.
 
     Args:
         layers: modules whose output is one tensor, with no parameter in two of them.
@@ -99,7 +110,8 @@ class LayerStream:
 
     Raises:
         Refusal: a parameter belongs to two layers, or shares memory with another; (in forward) the
-            layers are called in another order, or one returns something else than a tensor.
+            layers are called in another order, or one returns something else than a tensor; (in
+            backward) weights were changed since the forward.
         OutOfMemory: (in forward and backward) two layers do not fit.
     """
 
@@ -118,6 +130,7 @@ class LayerStream:
         self._layers = [_Layer(m, f"{name}.{i}", pool) for i, m in enumerate(layers)]
         self._last = len(layers)  # the layer that forward called last
         for index, module in enumerate(layers):
+            module.register_load_state_dict_pre_hook(partial(self._before_load, index))
             module.register_forward_pre_hook(partial(self._before_forward, index))
             module.register_forward_hook(partial(self._after_forward, index))
 
@@ -125,10 +138,15 @@ class LayerStream:
         """The host's parameters, layer by layer; their gradients are there after a backward."""
         return [master for layer in self._layers for master in layer.masters]
 
+    def _before_load(self, index: int, *_: Any) -> None:
+        self._layers[index].drop()  # so that what is loaded reaches the host
+
     # --- forward ---------------------------------------------------------------------------------
     def _before_forward(self, index: int, *_: Any) -> None:
         if torch._C._current_graph_task_id() == -1:  # in backward, a checkpoint calls as it needs
             self._follow(index)
+            for layer in self._layers if index == 0 else ():
+                self._abandon(layer)
         for other in self._layers[index + 1 :] if index == 0 else ():
             other.drop()  # left from a forward that had no backward
         self._turn(index, index + 1)
@@ -155,27 +173,49 @@ class LayerStream:
             )
         goes_back = self._layers[index].goes_back = output.requires_grad
         if goes_back:
-            output.register_hook(partial(self._before_backward, index))
+            versions = self._layers[index].versions()
+            output.register_hook(partial(self._before_backward, index, versions))
         if not goes_back or index + 1 < len(self._layers):
             self._layers[index].drop()
 
     # --- backward --------------------------------------------------------------------------------
-    def _before_backward(self, index: int, gradient: torch.Tensor) -> None:
+    def _before_backward(self, index: int, versions: list[int], gradient: torch.Tensor) -> None:
         """The gradient of a layer's output is there: the layer after it is done."""
+        if self._layers[index].versions() != versions:
+            raise Refusal(
+                f"a backward of layer {index}, {self._layers[index].name}",
+                "its weights were changed since that forward, as by an optimizer's step",
+                "they would come from the host as they are now: step after all backwards",
+            )
         if index + 1 < len(self._layers):
             self._finish(index + 1)
         goes_on = index > 0 and self._layers[index - 1].goes_back
         self._turn(index, index - 1 if goes_on else -1)
-        self.pool.take(self._layers[index].gradient_bytes, "gradients", f"gradients of {index}")
+        if not (layer := self._layers[index]).in_backward:
+            self.pool.take(layer.gradient_bytes, "gradients", f"gradients of {index}")
+        layer.in_backward = True
         if not goes_on:
             torch.autograd.Variable._execution_engine.queue_callback(partial(self._finish, index))
 
     def _finish(self, index: int) -> None:
         layer = self._layers[index]
-        self._book("backward", index)
-        layer.gradients_down()
-        self.pool.give(layer.gradient_bytes, "gradients")
+        if layer.in_backward:  # otherwise this backward has not come to it, or is past it
+            self._book("backward", index)
+            layer.gradients_down()
+        self._leave(layer)
+
+    def _leave(self, layer: _Layer) -> None:
+        if layer.in_backward:
+            self.pool.give(layer.gradient_bytes, "gradients")
+        layer.in_backward = False
         layer.drop()
+
+    def _abandon(self, layer: _Layer) -> None:
+        """What a backward that raised has left behind is no part of the next one."""
+        if layer.in_backward:
+            for parameter in layer.parameters:
+                parameter.grad = None
+            self._leave(layer)
 
     # --- both ------------------------------------------------------------------------------------
     def _turn(self, index: int, coming: int) -> None:

@@ -48,6 +48,7 @@ class NvmeStore:
     Attributes:
         read: bytes of tensors read so far.
         written: bytes of tensors written so far.
+        user: who names the files, where that is one at a time.
     """
 
     def __init__(self, folder: str | Path) -> None:
@@ -56,6 +57,7 @@ class NvmeStore:
         for left in self.folder.glob(f".*{UNFINISHED}"):  # by a process that was killed
             left.unlink()
         self.read = self.written = 0
+        self.user: object = None
         self._thread = ThreadPoolExecutor(1, "nvme")
 
     def start_write(self, name: str, tensor: torch.Tensor) -> Future[None]:
@@ -64,8 +66,9 @@ class NvmeStore:
         The file appears under its name when it is complete and on the disk; until then, and after a
         crash, the old one is there.
         """
+        path = self._path(name)
         self.written += tensor.nbytes
-        return self._thread.submit(_write, self._path(name), tensor.detach())
+        return self._thread.submit(_write, path, tensor.detach())
 
     def start_read(self, name: str) -> Future[torch.Tensor]:
         """Begins to read; `result()` is the tensor, a copy of its own.
@@ -99,10 +102,10 @@ class NvmeStore:
             self.read += future.result().nbytes
 
     def _path(self, name: str) -> Path:
-        if "/" in name or name.startswith("."):
+        if not name or "/" in name or name.startswith("."):
             raise Refusal(
                 f"a file for {name!r}",
-                "a path",
+                "no name of a file in a folder",
                 "a store is one folder, and names with a dot in front are its unfinished files",
             )
         return self.folder / name

@@ -32,11 +32,12 @@ class NvmeOptimizer(OffloadedOptimizer):
         params: parameters or parameter groups.
         optimizer: its class, one that needs no parameter to update another.
         pool: the device that the parameters are on.
-        store: where the state goes.
+        store: where the state goes; one for each optimizer.
         options: for the optimizer.
 
     Raises:
         CommError: a step for each parameter is not a step for all, which a trial finds out.
+        Refusal: (in a step) another optimizer was made with the same store since.
 
     Attributes:
         host_peak: the most bytes of state and master weights that the host ever held.
@@ -50,7 +51,8 @@ class NvmeOptimizer(OffloadedOptimizer):
         store: NvmeStore,
         **options: Any,
     ) -> None:
-        self.store = store
+        self.store, self._mine = store, object()
+        store.user = self._mine
         self.host_peak = 0
         self._files: dict[nn.Parameter, list[str]] = {}
         self._sizes: dict[nn.Parameter, int] = {}
@@ -74,15 +76,26 @@ class NvmeOptimizer(OffloadedOptimizer):
             "it is there because memory is short: copy the folder",
         )
 
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Refused, as `state_dict` is."""
+        self.state_dict()
+
     def _update(self, slots: list[Slot]) -> None:
+        if self.store.user is not self._mine:
+            raise Refusal(
+                f"a step of {len(slots)} parameters, whose state is in {self.store.folder.name}",
+                "another optimizer was made with this store, and has written over the files",
+                "both call them by numbers: give each a store with a folder of its own",
+            )
         files = [self._files[slot.master] for slot in slots]
         for place, (slot, (_, tensors)) in enumerate(
             zip(slots, self.store.stream(files), strict=True)
         ):
             self._bring_back(slot, tensors)
+            slot.follow()
             slot.master.grad, slot.gradient = slot.gradient, None
             self.inner.step()  # the others have no gradient, and are skipped
-            slot.parameter_up().wait_on_host()
+            slot.parameter_there(slot.parameter_up())
             self._settle()
             self._put_away(self._slots.index(slot), slot)
             near = slots[max(0, place - 1) : place + 2]  # one written, one in use, one being read

@@ -16,9 +16,11 @@ from typing import Any
 import torch
 from torch import nn
 
+from course_lib.parallel.guard import weakly, when_accumulated
 from course_lib.parallel.inner import OuterOptimizer
 from course_lib.parallel.offload.device_pool import Copy, DevicePool
 from course_lib.parallel.shared_memory import refuse_shared_memory
+from course_lib.trace import Refusal
 from course_lib.trace.memory import held_bytes
 
 WIDE = {torch.float16: torch.float32, torch.bfloat16: torch.float32}  # dtype of the master weights
@@ -42,6 +44,7 @@ class Slot:
         self._wire = pool.host_like(parameter)
         value = pool.copy_down(parameter, self._wire).wait_on_host()
         self.master = nn.Parameter(value.to(WIDE.get(value.dtype, value.dtype), copy=True))
+        self._seen = self._state()
         self.gradient: torch.Tensor | None = None
         self._arriving: Copy | None = None
 
@@ -60,14 +63,33 @@ class Slot:
         self._arriving = None
         self.gradient = value if self.gradient is None else self.gradient + value
 
+    def follow(self) -> None:
+        """Where somebody else has written to the parameter, as a loaded checkpoint does."""
+        if self._state() != self._seen:
+            value = self._pool.copy_down(self.parameter, self._wire).wait_on_host()
+            same = value == self.master.to(value.dtype)
+            self.master.copy_(torch.where(same, self.master, value.to(self.master.dtype)))
+
     def parameter_up(self) -> Copy:
         """Starts the copy of the new value, cast on the host so that half the bytes travel."""
         self._wire.copy_(self.master.detach())
         return self._pool.copy_up(self._wire, self.parameter)
 
+    def parameter_there(self, copy: Copy) -> None:
+        """Waits for that copy."""
+        copy.wait_on_host()
+        self._seen = self._state()
+
+    def _state(self) -> tuple[int, int]:
+        """Is another one after any write, and after a replacement of the parameter's data."""
+        return self.parameter._version, self.parameter.data_ptr()
+
 
 class OffloadedOptimizer(OuterOptimizer):
     """Wraps an optimizer class: the same updates, made on the host.
+
+    If somebody else writes to a parameter, as a loaded checkpoint does, its master takes the new
+    value before the next step; for this its S bytes go down once more.
 
     Over a shard, with ZeRO: `Zero1(params, partial(OffloadedOptimizer, optimizer=torch.optim.AdamW,
     pool=pool), group, lr=...)`. Each rank's host then updates 1/N of the parameters.
@@ -83,6 +105,7 @@ class OffloadedOptimizer(OuterOptimizer):
 
     Raises:
         CommError: two parameters share memory, of which each would have a master of its own.
+        Refusal: (in backward) an earlier optimizer of these parameters has moved the gradient down.
     """
 
     def __init__(
@@ -96,6 +119,7 @@ class OffloadedOptimizer(OuterOptimizer):
         self.pool = pool
         self._during_backward = during_backward
         self._slots: list[Slot] = []
+        self._slot_of: dict[nn.Parameter, Slot] = {}  # of those that are watched in backward
         super().__init__(params, optimizer, options)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
@@ -113,15 +137,20 @@ class OffloadedOptimizer(OuterOptimizer):
         self._slots += slots
         self._add_inner_group([slot.master for slot in slots])
         for slot in slots if self._during_backward else ():
-            slot.parameter.register_post_accumulate_grad_hook(self._on_gradient(slot))
+            self._slot_of[slot.parameter] = slot
+            when_accumulated(slot.parameter, weakly(self._on_gradient))
 
-    def _on_gradient(self, slot: Slot) -> Callable[[torch.Tensor], None]:
-        def hook(parameter: torch.Tensor) -> None:
-            slot.gradient_here()  # of an earlier backward, under accumulation
-            slot.gradient_down()
-            parameter.grad = None  # the copy holds it until it is down
-
-        return hook
+    def _on_gradient(self, parameter: nn.Parameter) -> None:
+        if parameter.grad is None:
+            raise Refusal(
+                f"a gradient of shape {tuple(parameter.shape)} for {type(self).__name__}",
+                "another hook has moved it away",
+                "an earlier optimizer of these parameters is still there: make the model again too",
+            )
+        slot = self._slot_of[parameter]
+        slot.gradient_here()  # of an earlier backward, under accumulation
+        slot.gradient_down()
+        parameter.grad = None  # the copy holds it until it is down
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
@@ -139,11 +168,12 @@ class OffloadedOptimizer(OuterOptimizer):
     def _update(self, slots: list[Slot]) -> None:
         """Updates the parameters whose gradients are here."""
         for slot in slots:
+            slot.follow()
             slot.master.grad, slot.gradient = slot.gradient, None
         self.inner.step()
         self.inner.zero_grad()
-        for copy in [slot.parameter_up() for slot in slots]:
-            copy.wait()
+        for slot, copy in [(slot, slot.parameter_up()) for slot in slots]:
+            slot.parameter_there(copy)
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Forgets the gradients on the device and those that have come down."""
@@ -165,7 +195,7 @@ class OffloadedOptimizer(OuterOptimizer):
         self._take_inner_options()
         for slot, value in zip(self._slots, state_dict["masters"], strict=True):
             slot.master.copy_(value)
-            slot.parameter_up().wait_on_host()
+            slot.parameter_there(slot.parameter_up())
 
     def host_bytes(self) -> int:
         """Bytes of master weights and optimizer state on the host, scalars left out."""

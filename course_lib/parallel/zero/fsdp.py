@@ -30,7 +30,7 @@ from course_lib.parallel.tensors import find_tensors
 from course_lib.parallel.zero.precision import Precision
 from course_lib.parallel.zero.sharded.backward import Backward, Wanted
 from course_lib.parallel.zero.sharded.cut import cut
-from course_lib.parallel.zero.sharded.cuttable import refuse_uncuttable
+from course_lib.parallel.zero.sharded.cuttable import refuse_replicas, refuse_uncuttable
 from course_lib.parallel.zero.sharded.order import Order, Use
 from course_lib.parallel.zero.sharded.read_guard import RefuseReads
 from course_lib.parallel.zero.sharded.shard_guard import UncopiedHook
@@ -70,13 +70,13 @@ class FSDP(ShardedModule):
             root, last. Their shards and the layouts of those say what this rank has.
 
     Raises:
-        CommError: a unit is no part of the module, is wrapped already, or has no forward; there
-            are no parameters, or some share memory without being one; in a forward, a unit returns
-            its own parameters, or a part of it is called past it; in backward, a parameter got no
-            gradient, or one while it was cut, or create_graph is asked for;
-            in an optimizer's step, the gradients are of this rank alone, or the optimizer has a
-            state from before the wrapping. After a forward or backward that raised on some ranks
-            only, the next one says that the model must be made again.
+        CommError: the replicas have another shard; a unit is no part of the module, is wrapped
+            already, or has no forward; there are no parameters, or some share memory without being
+            one; in a forward, a unit returns its own parameters, or a part of it is called past it;
+            in backward, a parameter got no gradient, or one while it was cut, or create_graph is
+            asked for; in an optimizer's step, the gradients are of this rank alone, or the
+            optimizer has a state from before the wrapping. After a forward or backward that raised
+            on some ranks only, the next one says that the model must be made again.
         RuntimeError: from autograd, a backward came to a unit by another way than what the unit
             returned, and found weights of another version: they were not there.
     """
@@ -94,6 +94,7 @@ class FSDP(ShardedModule):
         find_unused_parameters: bool = False,
         keep_whole: Iterable[nn.Parameter] = (),
     ) -> None:
+        refuse_replicas(group, replicas)
         super().__init__(module, group, replicas, keep_whole)
         self.reshard, self.prefetch = reshard, prefetch
         self.precision = precision or Precision()

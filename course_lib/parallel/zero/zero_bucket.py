@@ -16,6 +16,7 @@ from collections.abc import Iterator, Sequence
 
 import torch
 from torch import nn
+from torch.autograd.graph import increment_version
 
 from course_lib.comm import Group, broadcast, ring_all_gather, ring_reduce_scatter
 from course_lib.parallel.zero.guard import refuse_cast
@@ -44,7 +45,9 @@ class ShardedBucket:
         size = self.layout.shard_size
         self.shard = self.flat[group.index * size : (group.index + 1) * size]
         self.places = self.layout.pieces(group.index)
-        self.pieces = [nn.Parameter(self.shard[p.at : p.at + p.count]) for p in self.places]
+        # `.data`: they count their own changes, and an inner optimizer may look at these.
+        self.pieces = [nn.Parameter(self.shard[p.at : p.at + p.count].data) for p in self.places]
+        self._versions = [p._version for p in self.parameters]
         self._full: torch.Tensor | None = None
         self._views: dict[nn.Parameter, torch.Tensor] = {}
         self._empty: dict[nn.Parameter, torch.Tensor] = {}  # views that have no gradient yet
@@ -53,11 +56,14 @@ class ShardedBucket:
     def take_back(self) -> None:
         """Brings parameters whose data was replaced back into the flat tensor, with their values.
 
-        `vector_to_parameters` does that, and so does `module.to`.
+        `vector_to_parameters` does that, and so does `module.to`. An inner optimizer that keeps
+        copies, as on the host, learns that somebody has written to the parameters.
 
         Raises:
             CommError: their dtype or device is another one now.
         """
+        if [p._version for p in self.parameters] != self._versions:
+            increment_version(self.pieces)
         views: list[torch.Tensor] = []
         for number, parameter in enumerate(self.parameters):
             if parameter.data_ptr() == self._addresses[number]:
@@ -66,6 +72,7 @@ class ShardedBucket:
             views = views or self.layout.views(self.flat)
             views[number].copy_(parameter.detach())
             parameter.data = views[number]
+            increment_version(self.pieces)
 
     def drop(self, parameter: nn.Parameter) -> None:
         """Forgets what was averaged of one parameter's gradient."""
@@ -102,6 +109,8 @@ class ShardedBucket:
     def gather_parameters(self) -> None:
         """Every rank gets the shards that the others have updated."""
         ring_all_gather(self.flat, self.group)
+        increment_version(self.parameters)  # a backward of weights from before is refused
+        self._versions = [p._version for p in self.parameters]
 
     def drop_collected(self) -> None:
         """Gives back the memory of the full gradients."""

@@ -309,3 +309,81 @@ def test_what_cannot_be_is_refused(ranks: Ranks) -> None:
         "no gradient for a parameter of shape (4,) on rank 0",
         "a complex parameter of shape (2,)",
     ]
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+@pytest.mark.parametrize("size", [1e-7, 1e-5, 1.0, 1e4])
+def test_int8_keeps_every_sign_where_its_scale_is_rounded(dtype: torch.dtype, size: float) -> None:
+    values = (size * drawn(5, 4096)).to(dtype)
+    assert (arrives(Int8(block=16), values).sign() * values.sign() >= 0).all()
+
+
+@pytest.mark.parametrize("compressor", COMPRESSORS, ids=lambda c: type(c).__name__)
+def test_a_model_of_which_nothing_is_trained_sends_nothing(
+    ranks: Ranks, compressor: Compressor
+) -> None:
+    def run(group: Group) -> int:
+        model = nn.Linear(2, 2).requires_grad_(False)
+        wrapped = CompressedDDP(model, group, ErrorFeedback(compressor))
+        before = len(group.ledger.events)
+        wrapped.synchronize()
+        return len(group.ledger.events) - before
+
+    assert ranks(run, 2) == [0, 0]
+
+
+def test_one_bit_adam_leaves_alone_what_it_has_no_second_moment_of(ranks: Ranks) -> None:
+    def run(group: Group) -> Any:
+        torch.manual_seed(0)
+        table = nn.Embedding(5, 2)
+        frozen = nn.Parameter(torch.ones(2), requires_grad=False)
+        optimizer = OneBitAdam([*table.parameters(), frozen], group, warmup=2, lr=0.01)
+        before = table.weight.detach().clone()
+        for step in range(5):
+            table(torch.tensor([0, 1] if step < 2 else [1, 2])).sum().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        return (table.weight.detach() - before).abs().amax(1).tolist(), frozen.tolist()
+
+    for moved, frozen in ranks(run, 2):
+        assert moved[2:] == [0, 0, 0]  # row 2 came after the warm-up
+        assert all(0 < most < 0.1 for most in moved[:2])
+        assert frozen == [1, 1]
+
+
+def test_one_bit_adam_has_one_warm_up_for_all_and_no_step_that_failed(ranks: Ranks) -> None:
+    def run(group: Group) -> Any:
+        first, second = nn.Linear(2, 2), nn.Linear(2, 2).requires_grad_(False)
+        optimizer = OneBitAdam([*first.parameters(), *second.parameters()], group, warmup=1)
+        with pytest.raises(CommError, match="no gradient"):
+            optimizer.step()
+        assert optimizer.steps == 0
+        first(torch.ones(1, 2)).sum().backward()
+        optimizer.step()
+        with pytest.raises(CommError, match="one warm-up"):
+            optimizer.add_param_group({"params": [nn.Parameter(torch.ones(1))]})
+        second.requires_grad_(True)
+        (first(torch.ones(1, 2)) + second(torch.ones(1, 2))).sum().backward()
+        with pytest.raises(CommError, match="frozen in the first one"):
+            optimizer.step()
+        return optimizer.steps, len(optimizer.param_groups)
+
+    assert ranks(run, 2) == [(1, 1)] * 2
+
+
+@pytest.mark.parametrize("make", [lambda: ErrorFeedback(Int8(block=8)), lambda: PowerSGD(1)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.complex64])
+@pytest.mark.parametrize("wrong", [float("inf"), float("nan")])
+def test_an_overflow_is_seen_once_and_not_owed(
+    ranks: Ranks, make: Callable[[], Reducer], dtype: torch.dtype, wrong: float
+) -> None:
+    def run(group: Group) -> list[bool]:
+        reducer, finite = make(), []
+        for step in range(3):
+            gradient = drawn(step, 8, 6).to(dtype)
+            if step == 1 and group.index == 1:
+                gradient[2, 3] = wrong
+            finite.append(bool(reducer.mean([gradient], group)[0].isfinite().all()))
+        return finite
+
+    assert ranks(run, 2) == [[True, False, True]] * 2

@@ -245,3 +245,43 @@ def test_ranks_compare_their_norms_if_asked(ranks: Any) -> None:
     assert ranks(run, 3, False) == [alone] * 3
     for said in ranks(run, 3, True):
         assert "clip only synchronised gradients" in said
+
+
+def test_a_rank_without_a_micro_batch_is_refused_on_all(ranks: Any) -> None:
+    def run(group: Any) -> str:
+        model = BucketedDDP(Tiny(), group)
+        with pytest.raises(CommError) as said:
+            accumulate(model, micro_batches(1, 2)[: 2 * group.index], group)
+        return str(said.value)
+
+    for rank, said in enumerate(ranks(run, 3)):
+        assert f"{min(2 * rank, 2)} micro-batches on rank {rank}, a rank that has none" in said
+
+
+@pytest.mark.parametrize("wrong", [float("nan"), float("inf")])
+def test_an_overflow_on_one_rank_is_a_norm_that_differs(ranks: Any, wrong: float) -> None:
+    def run(group: Any, where: int) -> str:
+        parameter = nn.Parameter(torch.ones(2))
+        parameter.grad = torch.tensor([wrong if where in (group.index, -1) else 1.0, 1.0])
+        try:
+            return str(clip_grad_norm([parameter], 1.0, group).item())
+        except CommError as error:
+            return str(error)
+
+    for where in (0, 1):
+        assert all("clip only synchronised" in said for said in ranks(run, 2, where))
+    assert ranks(run, 2, -1) == [str(wrong)] * 2, "all have it: that is what they synchronised"
+
+
+def test_one_parameter_by_itself_one_given_twice_and_complex_ones() -> None:
+    one, twice = (nn.Parameter(torch.ones(4)) for _ in range(2))
+    for parameter in (one, twice):
+        parameter.grad = torch.full((4,), 10.0)
+    assert clip_grad_norm(one, 1.0) == 20
+    assert clip_grad_norm([twice, twice], 1.0, scale=2.0) == 10
+    assert one.grad is not None and twice.grad is not None
+    torch.testing.assert_close(one.grad.norm(), torch.tensor(1.0))
+    torch.testing.assert_close(twice.grad.norm(), torch.tensor(1.0))
+    ours, theirs = (with_gradients(dtype=torch.complex128) for _ in range(2))
+    torch.testing.assert_close(clip_grad_norm(ours, 0.1), nn.utils.clip_grad_norm_(theirs, 0.1))
+    torch.testing.assert_close([p.grad for p in ours[:2]], [p.grad for p in theirs[:2]])

@@ -196,3 +196,37 @@ def test_what_cannot_be_normalised_is_named(ranks: Any) -> None:
     for single, channels, dims in ranks(run, 2):
         assert "1 values in a channel" in single
         assert "(3, 5)" in channels and "(4,)" in dims
+
+
+@pytest.mark.parametrize("dropped", ["weight", "bias"])
+def test_weight_or_bias_alone(ranks: Any, dropped: str) -> None:
+    def plain() -> nn.BatchNorm1d:
+        norm = nn.BatchNorm1d(4).double()
+        with torch.no_grad():
+            norm.weight.copy_(made(1, 4))
+            norm.bias.copy_(made(2, 4))
+        setattr(norm, dropped, None)
+        return norm
+
+    def run(group: Any) -> Any:
+        norm = convert_sync_batch_norm(plain(), group)
+        mine = [[part(x, group.rank, ROWS[:2]) for x in given] for given in (inputs, upstream)]
+        return train(norm, *mine)[:3]
+
+    inputs, upstream = [made(3, 6, 4)], [made(4, 6, 4)]
+    outputs, grads, own, _ = train(plain(), [x.clone() for x in inputs], upstream)
+    results = ranks(run, 2)
+    close(torch.cat([found[0][0] for found in results]), outputs[0])
+    close(torch.cat([found[1][0] for found in results]), grads[0])
+    close(sum(found[2][0] for found in results), own[0])
+
+
+def test_what_a_copy_sends_is_booked_in_the_same_ledger(ranks: Any) -> None:
+    def run(group: Any) -> int:
+        model = convert_sync_batch_norm(nn.Sequential(nn.BatchNorm1d(2)), group)
+        average = torch.optim.swa_utils.AveragedModel(model)
+        before = len(group.ledger.events)
+        average(torch.randn(3, 2))
+        return len(group.ledger.events) - before
+
+    assert ranks(run, 2) == [1, 1]

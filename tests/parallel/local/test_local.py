@@ -235,3 +235,42 @@ def test_what_cannot_meet_is_refused(ranks: Ranks) -> None:
         "1 meetings under way",
         "2 parameters that were frozen, or not there, when it was made",
     ]
+
+
+def test_a_state_is_loaded_while_a_meeting_is_under_way(ranks: Ranks) -> None:
+    def run(group: Group) -> Any:
+        nets = [model(), model()]
+        made = [
+            StreamingDiLoCo(inner(net), group, EVERY, [list(net.parameters())], delay=2)
+            for net in nets
+        ]
+        begin, weights = copy.deepcopy(made[0].state_dict()), copy.deepcopy(nets[0].state_dict())
+
+        def train(net: nn.Module, optimizer: StreamingDiLoCo, steps: int) -> None:
+            for step in range(steps):
+                optimizer.zero_grad()
+                loss(net, group.rank, step).backward()
+                optimizer.step()
+
+        train(nets[0], made[0], EVERY + 1)
+        nets[0].load_state_dict(weights)
+        made[0].load_state_dict(begin)
+        for net, optimizer in zip(nets, made, strict=True):
+            train(net, optimizer, EVERY + 3)
+        return [[p.detach() for p in net.parameters()] for net in nets]
+
+    for again, fresh in ranks(run, SIZE):
+        torch.testing.assert_close(again, fresh, rtol=0, atol=0)
+
+
+def test_a_fragment_without_parameters_meets_and_moves_nothing(ranks: Ranks) -> None:
+    def run(group: Group) -> int:
+        net = model()
+        fragments = [list(net.parameters()), []]
+        optimizer = StreamingDiLoCo(inner(net), group, EVERY, fragments, compressor=Int8())
+        for step in range(EVERY):
+            loss(net, group.rank, step).backward()
+            optimizer.step()
+        return optimizer.steps
+
+    assert ranks(run, 2) == [EVERY] * 2

@@ -136,3 +136,37 @@ def test_an_unknown_scale_and_a_vector_are_refused() -> None:
         Muon([nn.Parameter(torch.ones(2, 2))], scale="none")
     with pytest.raises(CommError, match=r"one of shape \(4,\)"):
         Muon([nn.Parameter(torch.ones(4))])
+
+
+class TwoDtypes(nn.Module):
+    """Of which the first is the narrower one, and one rank of three owns nothing."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(5, 7, bias=False), nn.Linear(7, 3, bias=False)
+        with torch.no_grad():
+            self.first.weight.copy_(drawn(1, 7, 5))
+            self.last.weight.copy_(drawn(2, 3, 7))
+        self.last.double()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.last(self.first(x.float()).double())
+
+
+def test_matrices_of_two_dtypes_in_one_group(ranks: Ranks) -> None:
+    def train(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+        for step in range(3):
+            optimizer.zero_grad()
+            model(drawn(10 + step, 4, 5)).square().sum().backward()
+            optimizer.step()
+
+    def on_rank(group: Group) -> dict[str, torch.Tensor]:
+        model = TwoDtypes()
+        wrapped = FSDP(model, group, [model.first, model.last])
+        train(wrapped, OwnerMuon(wrapped.parameters(), wrapped.cuts(), group))
+        return wrapped.full_state_dict()
+
+    plain = TwoDtypes()
+    train(plain, Muon(plain.parameters()))
+    for found in ranks(on_rank, 3):
+        torch.testing.assert_close(found, dict(plain.state_dict()), rtol=1e-4, atol=1e-4)

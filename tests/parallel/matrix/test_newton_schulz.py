@@ -77,3 +77,30 @@ def test_parts_give_the_parts_of_the_whole(
         if result is not None:
             assert result[0] < 1e-11
             assert result[1] == pytest.approx(2 * (n - 1) / n * 8 * (5 * uncut**2 + 1), abs=64)
+
+
+@pytest.mark.parametrize("size", [1e-4, 3e3])
+def test_in_fp16_squares_neither_vanish_nor_overflow(ranks: Ranks, size: float) -> None:
+    whole = (size * matrix(64, 8)).half()
+    expected = newton_schulz(whole.double())
+
+    def on_rank(group: Group) -> torch.Tensor:
+        return sharded_newton_schulz(whole.narrow(0, 32 * group.index, 32), 0, group)
+
+    for found in (newton_schulz(whole), torch.cat(ranks(on_rank, 2))):
+        assert found.dtype == torch.float16
+        torch.testing.assert_close(found.double(), expected, rtol=0, atol=0.02)
+
+
+@pytest.mark.parametrize("dtype", [torch.complex64, torch.int64])
+def test_what_is_no_matrix_of_real_numbers_is_refused(ranks: Ranks, dtype: torch.dtype) -> None:
+    with pytest.raises(CommError, match="a matrix of real numbers"):
+        newton_schulz(torch.ones(2, 3, dtype=dtype))
+
+    def on_rank(group: Group) -> int:
+        for dim in (-2, -1, 2):
+            with pytest.raises(CommError, match="whose dimensions are 0 and 1"):
+                sharded_newton_schulz(torch.ones(2, 3), dim, group)
+        return len(group.ledger.events)
+
+    assert ranks(on_rank, 2) == [0, 0]

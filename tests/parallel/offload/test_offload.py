@@ -219,3 +219,101 @@ def test_on_a_gpu() -> None:
     expected = alone("AdamW", {"lr": 0.05})
     for ours, theirs in zip(weights, expected, strict=True):
         torch.testing.assert_close(ours.cpu(), theirs, rtol=1e-9, atol=1e-12)
+
+
+def rewrites() -> list[Any]:
+    def loads(model: nn.Module, values: list[torch.Tensor]) -> None:
+        model.load_state_dict(dict(zip(model.state_dict(), values, strict=True)))
+
+    def replaces(model: nn.Module, values: list[torch.Tensor]) -> None:
+        torch.nn.utils.vector_to_parameters(
+            torch.cat([value.reshape(-1) for value in values]), model.parameters()
+        )
+
+    return [loads, replaces]
+
+
+@pytest.mark.parametrize("write", rewrites())
+@pytest.mark.parametrize("kind", ["host", "files"])
+def test_what_somebody_else_writes_to_a_parameter_is_kept(
+    pool: DevicePool, tmp_path: Any, write: Any, kind: str
+) -> None:
+    model, alone = build(), build()
+    options = {"lr": 0.05}
+    with NvmeStore(tmp_path) as store:
+        optimizer: Any = (
+            NvmeOptimizer(model.parameters(), torch.optim.AdamW, pool, store, **options)
+            if kind == "files"
+            else OffloadedAdam(model.parameters(), pool, **options)
+        )
+        other = torch.optim.AdamW(alone.parameters(), **options)
+        for _ in range(2):
+            for net in (model, alone):
+                write(net, [3 * p.detach() for p in net.parameters()])
+            train(model, optimizer)
+            train(alone, other)
+    for ours, theirs in zip(model.parameters(), alone.parameters(), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-12)
+
+
+def test_only_what_was_written_goes_down_again_and_small_updates_stay(pool: DevicePool) -> None:
+    parameter = nn.Parameter(torch.ones(4, dtype=torch.bfloat16))
+    optimizer = OffloadedOptimizer([parameter], torch.optim.SGD, pool, lr=1e-3)
+    for step in range(5):
+        if step:
+            down = pool.down
+        parameter.grad = torch.ones_like(parameter)
+        optimizer.step()
+        if step == 2:  # one element is written to; the others keep what bfloat16 does not show
+            parameter.detach()[0] = 3
+    assert pool.down - down == parameter.nbytes
+    assert parameter.tolist() == [3, 0.99609375, 0.99609375, 0.99609375]
+
+
+@pytest.mark.parametrize("world", [2])
+def test_over_a_shard_of_zero_a_loaded_state_counts(ranks: Any, world: int) -> None:
+    def run(group: Any) -> Any:
+        model = build()
+        with DevicePool(1 << 30) as pool:
+            make = partial(OffloadedOptimizer, optimizer=torch.optim.SGD, pool=pool)
+            optimizer = Zero1(model.parameters(), make, group, lr=0.0)
+            model.load_state_dict({n: v * 0 + 0.5 for n, v in model.state_dict().items()})
+            down = pool.down
+            for step in range(2):
+                model(batch_of(step)).sum().backward()
+                optimizer.step()
+            found = [p.detach().unique().tolist() for p in model.parameters()]
+            return found, pool.down - down, sum(piece.nbytes for piece in optimizer.shard())
+
+    for found, down, piece in ranks(run, world):
+        assert found == [[0.5]] * 6
+        assert down == 3 * piece  # the loaded values once, and two gradients
+
+
+def test_an_earlier_optimizer_that_moves_gradients_down_is_refused(pool: DevicePool) -> None:
+    model = build()
+    earlier = OffloadedAdam(model.parameters(), pool, during_backward=True)
+    later = OffloadedAdam(model.parameters(), pool, during_backward=True)
+    with pytest.raises(Refusal, match="another hook"):
+        model(batch_of(0)).sum().backward()
+    del earlier
+    model.zero_grad()
+    before = model[0].weight.detach().clone()
+    model(batch_of(0)).sum().backward()
+    later.step()
+    assert not torch.equal(model[0].weight, before)
+
+
+def test_two_optimizers_do_not_share_a_store(pool: DevicePool, tmp_path: Any) -> None:
+    with NvmeStore(tmp_path) as store:
+        first, second = [
+            (net, NvmeOptimizer(net.parameters(), torch.optim.SGD, pool, store, lr=0.1))
+            for net in (build(), build())
+        ]
+        for net, _ in (first, second):
+            net(batch_of(0)).sum().backward()
+        with pytest.raises(Refusal, match="another optimizer was made with this store"):
+            first[1].step()
+        second[1].step()
+        with pytest.raises(Refusal, match="copy the folder"):
+            second[1].load_state_dict({})

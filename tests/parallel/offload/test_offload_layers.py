@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from course_lib.model import ModelConfig, Transformer, cross_entropy
 from course_lib.parallel.offload.activation_offload import offload_activations
 from course_lib.parallel.offload.device_pool import DevicePool, OutOfMemory
 from course_lib.parallel.offload.layer_stream import LayerStream
-from course_lib.trace import Ledger
+from course_lib.trace import Ledger, Refusal
 
 LAYERS = 5
 
@@ -167,3 +168,99 @@ def test_a_tensor_that_is_not_contiguous_comes_back_as_it_was() -> None:
         wide = x.detach().clone().requires_grad_(True)
         (wide.t()[1:].exp() * wide.t()[1:].sin()).sum().backward()
         torch.testing.assert_close(x.grad, wide.grad)
+
+
+def stream_of(*layers: nn.Module) -> tuple[nn.Sequential, nn.Sequential, LayerStream]:
+    """Layers that are streamed, the same that are not, and the stream."""
+    model = nn.Sequential(*layers)
+    alone = copy.deepcopy(model)
+    return model, alone, LayerStream(list(model), DevicePool(1 << 20, poison=True))
+
+
+def linears() -> list[nn.Module]:
+    torch.manual_seed(0)
+    return [nn.Linear(4, 4) for _ in range(4)]
+
+
+def evaluation_between(model: nn.Sequential, x: torch.Tensor) -> None:
+    loss = model(x).square().sum()
+    with torch.no_grad():
+        model(x)
+    loss.backward()
+
+
+def the_first_half(model: nn.Sequential, x: torch.Tensor) -> None:
+    model[1](model[0](x)).square().sum().backward()
+
+
+def two_losses(model: nn.Sequential, x: torch.Tensor) -> None:
+    (model(x).square().sum() + model(x + 1).square().sum()).backward()
+
+
+@pytest.mark.parametrize("backward", [evaluation_between, the_first_half, two_losses])
+def test_what_was_counted_is_given_back_once(backward: Any) -> None:
+    model, alone, stream = stream_of(*linears())
+    x = torch.randn(2, 4)
+    for _ in range(2):
+        backward(model, x)
+        assert stream.pool.held == 0
+        backward(alone, x)
+    for ours, theirs in zip(stream.parameters(), alone.parameters(), strict=True):
+        torch.testing.assert_close(ours.grad, theirs.grad)
+
+
+class Fails(nn.Module):
+    """Hands on what it gets; its backward raises the first time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.times = 0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        out = x * 1
+        out.register_hook(self._once)
+        return out
+
+    def _once(self, _gradient: torch.Tensor) -> None:
+        self.times += 1
+        if self.times == 1:
+            raise KeyError
+
+
+def test_a_backward_that_raised_is_no_part_of_the_next() -> None:
+    first, second, third, last = linears()
+    model, alone, stream = stream_of(first, second, nn.Sequential(Fails(), third), last)
+    optimizer, x = torch.optim.SGD(stream.parameters(), lr=0.1), torch.randn(2, 4)
+    with pytest.raises(KeyError):
+        model(x).square().sum().backward()
+    optimizer.zero_grad()
+    model(x).square().sum().backward()
+    alone[2][0].times = 1
+    alone(x).square().sum().backward()
+    assert stream.pool.held == 0
+    for ours, theirs in zip(stream.parameters(), alone.parameters(), strict=True):
+        torch.testing.assert_close(ours.grad, theirs.grad)
+
+
+def test_the_layers_can_be_read_saved_and_loaded_between_two_steps() -> None:
+    model, alone, stream = stream_of(*linears())
+    x = torch.randn(2, 4)
+    model(x)  # in training: the last layer stays on the device
+    assert all(p.isfinite().all() for p in model.parameters())
+    model.load_state_dict({name: 2 * value for name, value in alone.state_dict().items()})
+    for name, value in model.state_dict().items():
+        torch.testing.assert_close(value, 2 * alone.state_dict()[name])
+    alone.load_state_dict(model.state_dict())
+    torch.testing.assert_close(model(x), alone(x))
+
+
+def test_a_backward_of_weights_from_before_a_step_is_refused() -> None:
+    model, _, stream = stream_of(*linears())
+    optimizer, x = torch.optim.SGD(stream.parameters(), lr=0.1), torch.randn(2, 4)
+    early, late = (model(x).square().sum() for _ in range(2))
+    early.backward()
+    optimizer.step()
+    with pytest.raises(Refusal, match="changed since that forward"):
+        late.backward()
+    model(x).square().sum().backward()
+    assert stream.pool.held == 0

@@ -546,3 +546,18 @@ def test_wrong_use_is_one_clear_error(ranks: Any) -> None:
         for case, text in found.items():
             assert words[case] in text, (case, text)
             assert len(text.splitlines()) == 3
+
+
+def test_replicas_that_have_other_shards_are_refused(ranks: Any) -> None:
+    def run(world: Any) -> list[str]:
+        shards = world.split([[0, 1], [2, 3]], "shard")
+        said = []
+        for replicas in (shards, world):
+            with pytest.raises(CommError, match="replicas have the same shard") as error:
+                FSDP(nn.Linear(2, 2), shards, replicas=replicas)
+            said.append(str(error.value))
+        FSDP(nn.Linear(2, 2), shards, replicas=world.split([[0, 2], [1, 3]], "replica"))
+        return said
+
+    for rank, said in enumerate(ranks(run, 4)):
+        assert all(f"[{rank ^ 1}" in found or f"{rank ^ 1}]" in found for found in said)

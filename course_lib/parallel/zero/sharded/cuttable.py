@@ -14,10 +14,29 @@ from inspect import getattr_static
 import torch
 from torch import nn
 
-from course_lib.comm import CommError
+from course_lib.comm import CommError, Group
 from course_lib.parallel.one_wrapper import refuse_cut
 from course_lib.parallel.shared_memory import refuse_shared_memory
 from course_lib.parallel.uncopied import refuse_max_norm, refuse_unsent
+
+
+def refuse_replicas(group: Group, replicas: Group | None) -> None:
+    """Stops replicas that are among the ranks of the shards, where each has another piece.
+
+    Args:
+        group: the ranks that share the shards.
+        replicas: the ranks that are said to have the same shard as this one.
+
+    Raises:
+        CommError: both have another rank than this one.
+    """
+    both = sorted(set(group.ranks) & set(replicas.ranks) - {group.rank}) if replicas else []
+    if both:
+        raise CommError(
+            f"FSDP over {group} with replicas on {replicas}",
+            f"{both}, in both groups",
+            "replicas have the same shard: one rank of each sharding group, at the same index",
+        )
 
 
 def refuse_uncuttable(
