@@ -234,14 +234,23 @@ class _Run:
         return nullcontext()
 
 
-def _check_fits(stages: Mapping[int, nn.Module], schedule: Schedule, group: Group) -> None:
-    """Checks that the schedule is for this group, and for these stages on this rank."""
+def refuse_other_size(schedule: Schedule, group: Group) -> None:
+    """Refuses a schedule of another number of ranks than a group has.
+
+    Raises:
+        ScheduleError: it is one.
+    """
     if schedule.ranks != group.size:
         raise ScheduleError(
             f"the schedule {schedule.name} on {group.size} ranks",
             f"a schedule for {schedule.ranks} ranks",
             "every rank has its own list of actions",
         )
+
+
+def _check_fits(stages: Mapping[int, nn.Module], schedule: Schedule, group: Group) -> None:
+    """Checks that the schedule is for this group, and for these stages on this rank."""
+    refuse_other_size(schedule, group)
     if sorted(stages) != schedule.stages_of(group.index):
         raise ScheduleError(
             f"the schedule {schedule.name} on rank {group.rank}",
