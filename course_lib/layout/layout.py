@@ -37,7 +37,7 @@ class Layout:
         precision: what products are computed in.
 
     Raises:
-        Refusal: a number below 1, or a word that is none of those above.
+        Refusal: what is no whole number from 1 on, or a word that is none of those above.
     """
 
     pp: int = 1
@@ -56,15 +56,16 @@ class Layout:
 
     def __post_init__(self) -> None:
         degrees = (self.pp, self.dp, self.ep, self.cp, self.tp)
-        least = min(*degrees, self.micro_batch_size, self.micro_batches, self.chunks)
-        known = self.recompute in RECOMPUTE and self.precision in PRECISIONS and 0 <= self.zero <= 3
-        if least < 1 or not known:
+        counts = (*degrees, self.micro_batch_size, self.micro_batches, self.chunks)
+        wrong = [count for count in counts if not isinstance(count, int) or count < 1]
+        words = self.recompute in RECOMPUTE and self.precision in PRECISIONS
+        if wrong or not words or self.zero not in range(4):
             raise Refusal(
                 str(self),
-                f"recompute {self.recompute!r}, precision {self.precision!r}, "
-                f"zero {self.zero}, smallest degree {least}",
-                f"degrees are 1 or more, zero is 0 to 3, recompute one of {', '.join(RECOMPUTE)}, "
-                f"precision one of {', '.join(PRECISIONS)}",
+                f"recompute {self.recompute!r}, precision {self.precision!r}, zero {self.zero!r}, "
+                f"degrees {', '.join(map(repr, wrong)) or 'as they should be'}",
+                "degrees are whole numbers from 1 on, zero is 0 to 3, recompute one of "
+                f"{', '.join(RECOMPUTE)}, precision one of {', '.join(PRECISIONS)}",
             )
 
     @property

@@ -13,6 +13,8 @@ from typing import Any
 
 import torch
 
+from course_lib.trace import Refusal
+
 
 class AdamW(torch.optim.Optimizer):
     """The same updates as `torch.optim.AdamW`, written out.
@@ -23,6 +25,9 @@ class AdamW(torch.optim.Optimizer):
         betas: decay of the first and of the second moment.
         eps: added to the root of the second moment.
         weight_decay: share of the parameter that a step of lr 1 takes away.
+
+    Raises:
+        Refusal: one of these below 0, or a beta from 1 on.
     """
 
     def __init__(
@@ -33,6 +38,12 @@ class AdamW(torch.optim.Optimizer):
         eps: float = 1e-8,
         weight_decay: float = 0.01,
     ) -> None:
+        if min(lr, eps, weight_decay, *betas) < 0 or max(betas) >= 1:
+            raise Refusal(
+                "AdamW",
+                f"lr {lr}, betas {betas}, eps {eps}, weight_decay {weight_decay}",
+                "none is below 0, and a moment with a beta of 1 would never move",
+            )
         super().__init__(
             params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay}
         )
@@ -58,6 +69,10 @@ class AdamW(torch.optim.Optimizer):
             state["exp_avg_sq"] = torch.zeros_like(parameter)
         beta1, beta2 = group["betas"]
         first, second, gradient = state["exp_avg"], state["exp_avg_sq"], parameter.grad
+        if parameter.is_complex():  # two numbers, each with moments of its own
+            parameter, first, second, gradient = map(
+                torch.view_as_real, (parameter, first, second, gradient)
+            )
         state["step"] += 1
         count = state["step"].item()
         parameter.mul_(1 - group["lr"] * group["weight_decay"])

@@ -30,10 +30,11 @@ class MoEConfig:
         shared: experts that every token uses besides; planned with, and not trained here.
         dense: first blocks that have an ordinary network instead; as `shared`.
         dense_ffn: width inside their networks.
-        nodes: on how many nodes at most the experts of a token are; 0 sets no limit.
+        nodes: on how many nodes at most the experts of a token are; as `shared`. 0 sets no limit.
 
     Raises:
-        Refusal: a token cannot use so many experts, or no token fits into them.
+        Refusal: a token cannot use so many experts, no token fits into them, or a weight is below
+            0, which would make experts uneven.
     """
 
     experts: int = 8
@@ -54,11 +55,17 @@ class MoEConfig:
                 f"{self.experts} experts",
                 "a token uses at least one, and each of them once",
             )
-        if self.capacity_factor is not None and self.capacity_factor <= 0:
+        if self.capacity_factor is not None and not 0 < self.capacity_factor < inf:
             raise Refusal(
                 f"experts with {self.capacity_factor} times their even share of tokens",
-                "a capacity without room for any",
-                "the factor is above 0, and None drops nothing",
+                "a capacity without room for any, or none at all",
+                "the factor is a number above 0, and None drops nothing",
+            )
+        if not (self.balance >= 0 and self.z >= 0 and self.bias_rate >= 0):
+            raise Refusal(
+                "a mixture of experts",
+                f"balance {self.balance}, z {self.z}, bias_rate {self.bias_rate}",
+                "a loss with a weight below 0 would be made larger",
             )
 
 

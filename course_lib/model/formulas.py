@@ -29,6 +29,12 @@ def block_parameters(config: ModelConfig, *, active: bool = False) -> int:
     return attention_parameters(c) + ffn + 2 * c.hidden
 
 
+def block_products(config: ModelConfig) -> int:
+    """Weights of one block that a token is multiplied with: no norms, no biases, its experts."""
+    vectors = 2 * config.hidden + head_vectors(config, config.heads, config.kv_heads)
+    return block_parameters(config, active=True) - vectors
+
+
 def attention_parameters(config: ModelConfig) -> int:
     """Parameters of one block's attention: its four matrices; of latent attention five, two norms.
 
@@ -87,7 +93,7 @@ def flops_per_token(config: ModelConfig, sequence: int | None = None) -> int:
     """
     c = config
     length = sequence or c.sequence
-    matrices = c.layers * (block_parameters(c, active=True) - 2 * c.hidden)
+    matrices = c.layers * block_products(c)
     scores = int(c.layers * c.heads * c.score_width) * length
     return 6 * (matrices + c.vocabulary * c.hidden) + 6 * scores
 
@@ -97,11 +103,10 @@ def stage_costs(config: ModelConfig) -> list[float]:
 
     Two for each weight in a product; the embedding is a look-up and costs nothing.
     """
-    attention = attention_parameters(config) + config.sequence * config.heads * config.score_width
-    ffn = config.hidden * config.ffn * (3 if config.gated else 2)
+    scores = config.sequence * config.heads * config.score_width
     return [
         0.0,
-        *[2.0 * (attention + ffn)] * config.layers,
+        *[2.0 * (block_products(config) + scores)] * config.layers,
         2.0 * config.hidden * config.vocabulary,
     ]
 

@@ -141,17 +141,17 @@ class Attention(nn.Module):
         seen_BTT: torch.Tensor | None = None,
     ) -> torch.Tensor:
         """[B, T, D] to the same; head counts come from the weights, which may be a part of them."""
-        batch, length, _ = x_BTD.shape
-        split = (batch, length, -1, self.config.head_width)
+        width = self.config.head_width
         q_BTHC, k_BTKC, v_BTKC = (
-            project(x_BTD).view(split) for project in (self.query, self.key, self.value)
+            project(x_BTD).unflatten(-1, (-1, width))
+            for project in (self.query, self.key, self.value)
         )
         if self.query_norm is not None and self.key_norm is not None:
             q_BTHC, k_BTKC = self.query_norm(q_BTHC), self.key_norm(k_BTKC)
         q_BTHC, k_BTKC = rotate(q_BTHC, cos, sin), rotate(k_BTKC, cos, sin)
         seen = () if seen_BTT is None else (seen_BTT,)
         out_BHTC = self.attend(*(t.transpose(1, 2) for t in (q_BTHC, k_BTKC, v_BTKC)), *seen)
-        return self.output(out_BHTC.transpose(1, 2).reshape(batch, length, -1))
+        return self.output(out_BHTC.transpose(1, 2).flatten(2))
 
 
 class Block(nn.Module):
@@ -244,9 +244,18 @@ def generate(
         model: tokens to logits.
         prompt: at least one byte.
         count: bytes to add.
-        sequence: how many of the last bytes the model sees.
-        temperature: below 1 is more cautious.
+        sequence: how many of the last bytes the model sees, at least one.
+        temperature: above 0; below 1 is more cautious.
+
+    Raises:
+        Refusal: one of these is not so.
     """
+    if not prompt or sequence < 1 or not temperature > 0:
+        raise Refusal(
+            f"{count} bytes after {prompt!r}",
+            f"sequence {sequence}, temperature {temperature}",
+            "a model sees at least one byte, and its logits are divided by a number above 0",
+        )
     tokens = torch.tensor([list(prompt)])
     generator = torch.Generator().manual_seed(0)  # the CPU's: the same text on every device
     where = next(model.parameters()).device
@@ -258,9 +267,10 @@ def generate(
 
 
 def _check_can_be_built(config: ModelConfig) -> None:
-    if config.latent or (config.moe and (config.moe.shared or config.moe.dense)):
+    moe = config.moe
+    if config.latent or (moe and (moe.shared or moe.dense or moe.nodes)):
         raise Refusal(
-            "a model with latent attention, shared experts or first dense blocks",
+            "a model with latent attention, shared experts, first dense blocks or a limit of nodes",
             "blocks of grouped-query attention and equal experts",
             "such a model can be planned with, not built: leave these fields out",
         )

@@ -90,15 +90,12 @@ class Simulation:
 
         They are there from a forward's begin to the end of its `B`, or of its `W`.
         """
-        changes = [
-            (slot.begin, 1, 1) if slot.action.kind == "F" else (slot.end, 0, -1)
-            for slot in self.slots[rank]
-            if slot.action.kind in "FBW"
-        ]
         line, count = [], 0
-        for time, _, change in sorted(changes):  # at one time, what is freed goes first
-            count += change
-            line.append((time, count))
+        for slot in self.slots[rank]:  # one after the other: what ends as another begins goes first
+            if slot.action.kind in "FBW":
+                begins = slot.action.kind == "F"
+                count += 1 if begins else -1
+                line.append((slot.begin if begins else slot.end, count))
         return line
 
     def in_flight(self, rank: int) -> int:
@@ -115,7 +112,7 @@ def simulate(schedule: Schedule, costs: Costs | Sequence[Costs] | None = None) -
 
     Raises:
         ScheduleError: ranks wait for each other in a cycle (it names the action of each); there
-            are not as many costs as stages; or one is negative or not finite.
+            are not as many costs as stages; one is negative or not finite; or nothing takes time.
     """
     by_stage = _of_stages(schedule, Costs() if costs is None else costs)
     ends: dict[Action, float] = {}
@@ -164,6 +161,8 @@ def _of_stages(schedule: Schedule, costs: Costs | Sequence[Costs]) -> list[Costs
         times = (cost.forward, cost.input, cost.weight, cost.message)
         if not all(0 <= time < math.inf for time in times):
             raise ScheduleError(asked, f"{cost} for stage {stage}", "times are numbers from 0 on")
+    if not any(cost.forward + cost.input + cost.weight for cost in by_stage):
+        raise ScheduleError(asked, "no action that takes time", "waiting is measured in work")
     return by_stage
 
 

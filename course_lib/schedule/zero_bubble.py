@@ -36,7 +36,7 @@ def zb_h1(p: int, m: int) -> Schedule:
         m: micro-batches.
 
     Raises:
-        ScheduleError: p or m is below 1.
+        ScheduleError: p or m is below 1, or there are more forwards than fit into memory.
     """
     check_sizes("ZB-H1", p, m)
     lines = []
@@ -101,7 +101,7 @@ def dualpipe_v(p: int, m: int) -> Schedule:
         m: micro-batches, 2p or more.
 
     Raises:
-        ScheduleError: p or m is below 1, or m is below 2p.
+        ScheduleError: m is below 2p, or as for the others.
     """
     check_sizes("DualPipeV", p, m)
     if m < 2 * p:
@@ -170,14 +170,9 @@ def zb_h2(p: int, m: int) -> Schedule:
         m: micro-batches.
 
     Raises:
-        ScheduleError: p or m is below 1.
+        ScheduleError: p or m is below 1, or there are more forwards than fit into memory.
     """
-    if min(p, m) < 1:
-        raise ScheduleError(
-            f"ZB-H2 of {p} ranks and {m} micro-batches",
-            f"{min(p, m)}",
-            "there is at least one of each",
-        )
+    check_sizes("ZB-H2", p, m)
     lines = []
     for r in range(p):
         warm = min(m, 2 * (p - r) - 1)

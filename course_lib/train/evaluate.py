@@ -57,12 +57,13 @@ def _through_the_stages(
 
 @contextmanager
 def _not_training(model: MeshModel) -> Iterator[None]:
-    """Routers count nothing, and have no losses of their own."""
-    stages = list(model.pipeline.stages.values())
+    """Routers count nothing, and have no losses of their own; afterwards all is as it was."""
+    stages = model.pipeline.stages.values()
+    before = {module: module.training for stage in stages for module in stage.modules()}
     for stage in stages:
         stage.eval()
     try:
         yield
     finally:
-        for stage in stages:
-            stage.train()
+        for module, training in before.items():
+            module.training = training

@@ -13,6 +13,7 @@ the same gradient, each adds 1/c of its square, and the sum over all ranks is th
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 
 import torch
@@ -63,5 +64,6 @@ def clip_grad_norm_nd(
     """
     held = list(parameters)
     norm = grad_norm_nd(held, copies, group)
-    scale_down([p.grad for p in held if p.grad is not None], norm, max_norm)
+    if max_norm < math.inf:  # or inf/inf would make every gradient nan
+        scale_down([p.grad for p in held if p.grad is not None], norm, max_norm)
     return norm

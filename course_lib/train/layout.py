@@ -17,16 +17,18 @@ from typing import Any
 import torch
 
 from course_lib.comm import CommError, Group, Mesh
-from course_lib.model import Transformer
+from course_lib.layout import Layout, misfits
+from course_lib.model import ModelConfig, Transformer
 from course_lib.model.transformer import Attention
 from course_lib.parallel import Zero1, Zero2, ring_attention
 from course_lib.parallel.context.context_parallel import SequenceLayout
+from course_lib.parallel.pipeline.runtime import refuse_other_size
 from course_lib.recompute import checkpoint, checkpoint_module, selective
 from course_lib.schedule import Schedule, one_f_one_b
 from course_lib.train.compute import lower_precision
-from course_lib.train.mesh_model import MeshModel
+from course_lib.train.mesh_model import NO_RING_MASK, MeshModel, zero_refusal
 from course_lib.train.parallelize import expert_parallel, tensor_parallel
-from course_lib.train.stage import drop_other_blocks, pipeline_stages
+from course_lib.train.stage import drop_other_blocks, pipeline_stages, stage_blocks
 
 
 def lay_out(
@@ -64,17 +66,21 @@ def lay_out(
     Raises:
         CommError: a size does not fit the model, or this stage of ZeRO does not go with the rest.
         ScheduleError: the schedule is for another number of ranks, or has more stages than blocks.
+        Refusal: a word or a number that is none of those above. In all cases the model is whole
+            still, on every rank.
     """
     config, tp = model.config, mesh["tp"]
     schedule = schedule or one_f_one_b(mesh["pp"].size, mesh["pp"].size)
+    _refuse_misfits(
+        config, mesh, schedule, shard, documents,
+        sequence=sequence, precision=precision, recompute=recompute, zero=zero,
+    )  # fmt: skip
     drop_other_blocks(model, schedule, mesh["pp"])
     if tp.size > 1:
         tensor_parallel(model, tp, sequence=sequence)
     if config.moe is not None:
         expert_parallel(model, mesh["ep"], mesh["dp", "ep", "cp"])
     tokens = context_parallel(model, mesh["cp"])
-    if sequence:
-        _check_lengths(tokens, tp)
     dtype = lower_precision(model, precision, gathered=zero == 3)
     if recompute != "none":
         for block in model.blocks:
@@ -103,15 +109,28 @@ def context_parallel(model: Transformer, group: Group) -> SequenceLayout:
     return layout
 
 
-def _check_lengths(tokens: SequenceLayout, group: Group) -> None:
-    """Checks every rank of cp, not just this one: so all refuse, and none waits for another."""
-    lengths = [tokens.count(index) for index in range(tokens.size)]
-    if any(length % group.size for length in lengths):
+def _refuse_misfits(
+    config: ModelConfig, mesh: Mesh, schedule: Schedule, shard: int, documents: bool, **how: Any
+) -> None:
+    """Refuses what cannot be laid out, before anything is cut; the same on every rank."""
+    ep = mesh["ep"].size if config.moe else 1  # without experts ep is more of dp
+    layout = Layout(ep=ep, cp=mesh["cp"].size, tp=mesh["tp"].size, **how)
+    for refusal in misfits(config, layout):
+        raise CommError(refusal.asked, refusal.found, refusal.why)
+    refuse_other_size(schedule, mesh["pp"])
+    stage_blocks(config, schedule.stages)
+    data = mesh["dp", "ep", "cp"]
+    reason = zero_refusal(layout.zero, schedule, config)
+    if reason is not None:
+        raise CommError(f"ZeRO-{layout.zero} over {data}", *reason)
+    if shard and shard != data.size and (layout.zero != 3 or shard < 1 or data.size % shard):
         raise CommError(
-            f"sequence parallelism over {group.size} ranks (axis {group.axis})",
-            f"{lengths} tokens of each sequence on the {tokens.size} ranks of cp",
-            "each of these is cut evenly: use a longer sequence, or smaller axes",
+            f"copies of the model, each cut over {shard} ranks",
+            f"ZeRO-{layout.zero} over {data}",
+            "with ZeRO-3 (FSDP) all copies are cut over equally many ranks",
         )
+    if documents and layout.cp > 1:
+        raise CommError("attention inside each document", f"{mesh['cp']}", NO_RING_MASK)
 
 
 def make_optimizers(
@@ -126,10 +145,10 @@ def make_optimizers(
 
     Returns:
         One optimizer, or with ZeRO-1 and 2 one for each set of ranks that have the same parameters:
-        experts have a set of their own.
+        experts have a set of their own. None where all that this rank has is frozen.
     """
     if model.zero not in (1, 2):
-        return [kind(model.parameters, **options)]
+        return [kind(model.parameters, **options)] if model.parameters else []
     sharded = Zero1 if model.zero == 1 else Zero2
     return [sharded(held, kind, group, **options) for group, held in model.by_replicas()]
 

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from course_lib.comm import CommError, Group, Mesh
+from course_lib.comm import Group, Mesh
 from course_lib.comm.mesh import AXES
 from course_lib.model import ModelConfig, expert_parameters
 from course_lib.model.transformer import seen_in_documents
@@ -64,7 +64,7 @@ def zero_refusal(zero: int, schedule: Schedule, config: ModelConfig) -> tuple[st
 
 
 class MeshModel:
-    """This rank's stages of a model on a mesh, and who else has the same.
+    """This rank's stages of a model on a mesh, and who else has the same; made by `lay_out`.
 
     Args:
         stages: by number.
@@ -84,9 +84,6 @@ class MeshModel:
         parameters: those of this rank that are trained, each once.
         tied: this rank's copy of a tied embedding, and the two ranks that have one; or None.
         pipeline: runs the stages; its losses are sums over the counted tokens of a micro-batch.
-
-    Raises:
-        CommError: as `zero_refusal` says, or `shard` does not divide the ranks of dp × ep × cp.
     """
 
     def __init__(
@@ -104,8 +101,6 @@ class MeshModel:
     ) -> None:
         self.mesh, self.tokens, self.sequence, self.zero = mesh, tokens, sequence, zero
         self.documents = documents
-        if documents and mesh["cp"].size > 1:
-            raise CommError("attention inside each document", f"{mesh['cp']}", NO_RING_MASK)
         self.config = next(iter(stages.values())).config
         self.data, self.everyone = mesh["dp", "ep", "cp"], mesh[AXES]
         for axes in (("dp", "ep"), ("dp", "cp"), ("pp", "dp", "ep", "cp")):
@@ -114,7 +109,6 @@ class MeshModel:
         self.parameters = [p for p in held.parameters() if p.requires_grad]
         self.dtype = dtype or next(held.parameters()).dtype
         self.experts = set(expert_parameters(held))
-        self._check_zero(schedule)
         self._sharers, self._replicas = self._hybrid(shard or self.data.size)
         self._tensor_copies = tensor_copies(held, self.config, mesh["tp"])
         self.tied = self._tied(list(stages.values()), schedule)
@@ -130,22 +124,11 @@ class MeshModel:
             beside=self.beside,
         )
 
-    def _check_zero(self, schedule: Schedule) -> None:
-        reason = zero_refusal(self.zero, schedule, self.config)
-        if reason is not None:
-            raise CommError(f"ZeRO-{self.zero} over {self.data}", *reason)
-
     def _hybrid(self, shard: int) -> tuple[Group, Group | None]:
         """The ranks that share a copy with this one, and those that hold the same piece of it."""
         n = self.data.size
         if shard == n:
             return self.data, None
-        if shard < 1 or n % shard or self.zero != 3:
-            raise CommError(
-                f"copies of the model, each cut over {shard} ranks",
-                f"ZeRO-{self.zero} over {self.data}",
-                "with ZeRO-3 (FSDP) all copies are cut over equally many ranks",
-            )
         neighbours = [list(range(first, first + shard)) for first in range(0, n, shard)]
         alike = [list(range(place, n, shard)) for place in range(shard)]
         return self.data.split(neighbours, "shard"), self.data.split(alike, "replicas")

@@ -21,7 +21,7 @@ from course_lib.model import ModelConfig, Transformer, auxiliary_loss, cross_ent
 from course_lib.model.formulas import stage_costs
 from course_lib.model.transformer import rotary
 from course_lib.parallel import Pipeline
-from course_lib.schedule import Schedule, split_model
+from course_lib.schedule import Schedule, ScheduleError, split_model
 from course_lib.train.side_loss import with_side_loss
 
 
@@ -120,6 +120,10 @@ class StagedModel:
         schedule: of the pipeline. A batch is cut into its micro-batches.
         group: the ranks of the pipeline.
 
+    A tied embedding whose two ends are on two ranks has the gradient of its own end on each: sum
+    them with `tied_pair` and `sum_tied_gradient`. Experts' auxiliary losses are in the gradients,
+    as their mean over the micro-batches.
+
     Attributes:
         pipe: the pipeline.
         own: this rank's parameters, by the whole model's names.
@@ -135,6 +139,8 @@ class StagedModel:
             return like.new_empty(*tokens_BT.shape, model.config.hidden)
 
         stages = pipeline_stages(model, schedule, group)
+        for stage in stages.values():
+            stage.auxiliary_weight = 1 / schedule.micro_batches
         self.pipe = Pipeline(stages, schedule, group, loss=cross_entropy, border=border)
         self.own = {n: p for stage in stages.values() for n, p in stage.named_parameters()}
 
@@ -147,8 +153,17 @@ class StagedModel:
         Args:
             inputs: int64 [B, T], the same on every rank.
             targets: the tokens that follow, int64 [B, T].
+
+        Raises:
+            ScheduleError: there are fewer sequences than micro-batches.
         """
         pipe, m = self.pipe, self.pipe.schedule.micro_batches
+        if len(inputs) < m:
+            raise ScheduleError(
+                f"a step of the schedule {pipe.schedule.name} with {m} micro-batches",
+                f"a batch of {len(inputs)} sequences",
+                "every micro-batch has at least one: its loss is a mean",
+            )
         parts = list(zip(inputs.tensor_split(m), targets.tensor_split(m), strict=True))
         weights = [len(part) / len(inputs) for part, _ in parts]
         losses = pipe.step(parts, weights)

@@ -113,10 +113,16 @@ def own_micro_batches(
         model: for who has what, and the number of micro-batches.
 
     Raises:
-        CommError: too few rows, or another T.
+        CommError: too few rows, another T, or targets of another shape.
     """
     rows = model.mesh["dp", "ep"]
     m = model.pipeline.schedule.micro_batches
+    if inputs_BT.dim() != 2 or inputs_BT.shape != targets_BT.shape:
+        raise CommError(
+            "the parts of a batch on a mesh",
+            f"inputs {tuple(inputs_BT.shape)}, targets {tuple(targets_BT.shape)}",
+            "both are [B, T], with a target for each token",
+        )
     if len(inputs_BT) < rows.size * m:
         raise CommError(
             f"{m} micro-batch{'es' * (m > 1)} for each of {rows.size} ranks (axis {rows.axis})",

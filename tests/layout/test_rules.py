@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from course_lib.layout import Layout, cut_misfits, misfits, tokens_of_ranks, uneven_batch
 from course_lib.model import ModelConfig, MoEConfig
 from course_lib.parallel import SequenceLayout
+from course_lib.trace import Refusal
 
 DENSE = ModelConfig(4, 64, 4, 2, 96, sequence=24)
 EXPERTS = ModelConfig(4, 64, 4, 2, 96, sequence=24, moe=MoEConfig(4, 2))
@@ -55,6 +58,17 @@ def test_what_can_be_is_not_refused(degrees: dict[str, object]) -> None:
 )
 def test_what_cannot_be_says_why(model: ModelConfig, degrees: dict[str, object], why: str) -> None:
     assert why in whys(model, **degrees)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [{"dp": 1.5}, {"tp": "2"}, {"cp": 0}, {"pp": float("nan")}, {"zero": 1.5}, {"zero": 4},
+     {"recompute": "ful"}, {"precision": "tf32"}],
+    ids=str,
+)  # fmt: skip
+def test_what_is_no_layout(given: dict[str, Any]) -> None:
+    with pytest.raises(Refusal, match="whole numbers from 1 on"):
+        Layout(**given)
 
 
 def test_a_matrix_has_a_part_for_each_rank() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -18,7 +20,9 @@ from course_lib.model import (
     generate,
     parameter_count,
 )
+from course_lib.model.formulas import stage_costs
 from course_lib.model.transformer import rotary, rotate
+from course_lib.trace import Refusal
 
 SMALL = ModelConfig(layers=2, hidden=32, heads=4, kv_heads=2, ffn=48, sequence=16)
 
@@ -39,6 +43,13 @@ def test_operations_are_as_many_as_the_formula_says() -> None:
     # The counter does not look into the CPU's fused attention, so that part is left out here.
     attention = 6 * SMALL.layers * SMALL.hidden * 16
     assert counted == 3 * 16 * (flops_per_token(SMALL) - attention)
+
+
+def test_biases_and_norms_of_heads_are_in_no_product() -> None:
+    more = replace(SMALL, qkv_bias=True, qk_norm=True)
+    assert parameter_count(more) > parameter_count(SMALL)
+    assert flops_per_token(more) == flops_per_token(SMALL)
+    assert stage_costs(more) == stage_costs(SMALL)
 
 
 def test_a_later_token_changes_nothing_before_it() -> None:
@@ -102,6 +113,27 @@ def test_adamw_is_torchs() -> None:
         torch.testing.assert_close(mine, other, rtol=1e-10, atol=1e-12)
 
 
+def test_adamw_takes_a_complex_number_for_two() -> None:
+    ours, theirs = (torch.nn.Parameter(torch.ones(3, dtype=torch.complex128)) for _ in range(2))
+    generator = torch.Generator().manual_seed(0)
+    optimizers = AdamW([ours], lr=0.1), torch.optim.AdamW([theirs], lr=0.1)
+    for _ in range(3):
+        gradient = torch.randn(3, dtype=torch.complex128, generator=generator)
+        ours.grad, theirs.grad = gradient, gradient.clone()
+        for optimizer in optimizers:
+            optimizer.step()
+    torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-14)
+
+
+@pytest.mark.parametrize(
+    "option", [{"lr": -1.0}, {"betas": (1.0, 0.9)}, {"betas": (0.9, -0.1)}, {"weight_decay": -0.1}]
+)
+def test_adamw_refuses_what_torchs_does(option: dict[str, Any]) -> None:
+    for kind in (AdamW, torch.optim.AdamW):
+        with pytest.raises(ValueError):
+            kind([torch.nn.Parameter(torch.ones(1))], **option)
+
+
 def test_adamw_leaves_parameters_without_a_gradient() -> None:
     used, unused = (torch.nn.Parameter(torch.ones(2)) for _ in range(2))
     optimizer = AdamW([used, unused])
@@ -136,6 +168,20 @@ def test_generation_repeats_itself() -> None:
     assert text.startswith(b"def ")
     assert len(text) == 16
     assert text == generate(model, b"def ", 12, 16)
+
+
+@pytest.mark.parametrize(
+    "given", [(b"", 1, 16), (b"a", 1, 0), (b"a", 1, 16, 0.0), (b"a", 1, 16, -1.0)], ids=str
+)
+def test_what_no_text_can_be_made_of(given: Any) -> None:
+    with pytest.raises(Refusal, match="at least one byte"):
+        generate(Transformer(SMALL), *given)
+
+
+@pytest.mark.parametrize("shape", [(0, 5), (3, 0)])
+def test_a_batch_without_tokens(shape: tuple[int, int]) -> None:
+    tokens = torch.zeros(shape, dtype=torch.int64)
+    assert Transformer(SMALL)(tokens).shape == (*shape, 256)
 
 
 def test_heads_that_do_not_divide_are_refused() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -21,6 +22,7 @@ from course_lib.model import (
     update_router_bias,
 )
 from course_lib.model.balance import balance_loss, moved_bias, z_loss
+from course_lib.model.formulas import stage_costs
 from course_lib.model.moe import every_expert, moe_layers
 from course_lib.model.router import Router, drop_beyond, expert_capacity
 from course_lib.precision.fp8 import fp8_linears
@@ -248,6 +250,7 @@ def test_operations_are_those_of_the_active_parameters() -> None:
         cross_entropy(model(tokens), tokens).backward()
     attention = 6 * config.layers * config.hidden * 8  # the counter leaves it out on CPUs
     assert counter.get_total_flops() == 3 * 8 * (flops_per_token(config) - attention)
+    assert sum(stage_costs(config)) * 3 == flops_per_token(config)
 
 
 def test_an_expert_has_its_values_whatever_else_there_is() -> None:
@@ -293,5 +296,13 @@ def test_impossible_mixtures_are_refused() -> None:
         MoEConfig(experts=2, top_k=3)
     with pytest.raises(ValueError, match="without room"):
         MoEConfig(capacity_factor=0.0)
+    for factor in (math.nan, math.inf):
+        with pytest.raises(ValueError, match="a number above 0"):
+            MoEConfig(capacity_factor=factor)
+    for weight in ("balance", "z", "bias_rate"):
+        with pytest.raises(ValueError, match="made larger"):
+            MoEConfig(**{weight: -0.1})
     with pytest.raises(ValueError, match="without one"):
         MoE(ModelConfig(**SIZES))
+    with pytest.raises(ValueError, match="not built"):  # a router here knows no nodes
+        Transformer(config_of(nodes=1))

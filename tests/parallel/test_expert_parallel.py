@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -452,6 +453,32 @@ def test_experts_of_another_rank_are_refused(ranks: Any) -> None:
         layer.experts.run = ExpertParallel(5, group)  # without keep_own
         with pytest.raises(CommError, match="keep_own"):
             layer(tokens_of([3])[0])
+
+    ranks(run, 2)
+
+
+def test_experts_are_cut_once(ranks: Any) -> None:
+    """As by running a cell again: a second hook would divide their gradients once more."""
+
+    def run(group: Group) -> None:
+        layer = layer_of()
+        expert_parallel(layer, group, group)
+        with pytest.raises(CommError, match="a second time"):
+            expert_parallel(layer, group, group)
+
+    ranks(run, 2)
+
+
+def test_a_copy_trains_on_the_same_gradients(ranks: Any) -> None:
+    def run(group: Group) -> None:
+        layer = layer_of()
+        expert_parallel(layer, group, group)
+        grads = []
+        for module in (layer, copy.deepcopy(layer)):
+            module(tokens_of([3, 2])[group.index]).pow(2).sum().backward()
+            grads.append([p.grad for p in module.experts.parameters()])
+        for mine, copied in zip(*grads, strict=True):
+            torch.testing.assert_close(copied, mine)
 
     ranks(run, 2)
 

@@ -235,3 +235,66 @@ def unknown(group: Group) -> str:
 
 def test_an_unknown_region(ranks: Any) -> None:
     assert "replicated and sharded" in ranks(unknown, 1)[0]
+
+
+def nested(group: Group) -> list[torch.Tensor]:
+    """Draws in one region: three in a row, or the second in the same region inside, and again."""
+    plain, inside, found = RegionRng(5, group), RegionRng(5, group), []
+    with plain.region("sharded"):
+        found += [torch.rand(2) for _ in range(4)]
+    with inside.region("sharded"):
+        found.append(torch.rand(2))
+        with inside.region("sharded"):
+            found.append(torch.rand(2))
+            state = inside.get_state()
+            with inside.region("replicated"):
+                torch.rand(1)
+        found.append(torch.rand(2))
+    inside.set_state(state)
+    with inside.region("sharded"):
+        found.append(torch.rand(2))
+    return found
+
+
+def test_a_region_inside_another_repeats_no_numbers(ranks: Any) -> None:
+    for found in ranks(nested, 2):
+        first, second, third = found[:3]
+        assert len(torch.cat(found[:4]).unique()) == 8
+        assert all(map(torch.equal, found[4:], (first, second, third, third)))
+
+
+# --- what one process would do -------------------------------------------------------------------
+def strange_rows(group: Group) -> torch.Tensor:
+    table = nn.Embedding(7, 2).double()
+    with torch.no_grad():
+        table.weight.fill_(1.0)
+        for first in {own_range(7, group).start, 0, 3, 5}:
+            table.weight[first] = torch.inf
+    return VocabParallelEmbedding(table, TensorRegion(group))(torch.tensor([1, 2, 4, 6])).detach()
+
+
+def test_an_infinite_row_is_seen_by_its_own_token_alone(ranks: Any) -> None:
+    """Each rank looks up its row 0 for the tokens of others."""
+    for found in ranks(strange_rows, 3):
+        assert torch.equal(found, torch.ones(4, 2).double())
+
+
+def test_an_embedding_with_an_option_that_is_not_cut_is_refused(ranks: Any) -> None:
+    def run(group: Group) -> None:
+        for option in ({"sparse": True}, {"max_norm": 1.0}, {"padding_idx": 0}):
+            with pytest.raises(CommError, match="leave them out"):
+                VocabParallelEmbedding(nn.Embedding(7, 2, **option), TensorRegion(group))
+
+    ranks(run, 2)
+
+
+def test_a_second_derivative_of_the_loss_is_refused(ranks: Any) -> None:
+    def run(group: Group) -> None:
+        logits = torch.zeros(1, 2, 3, requires_grad=True)
+        weight = torch.ones((), requires_grad=True)
+        loss = vocab_parallel_cross_entropy(logits, torch.zeros(1, 2).long(), 6, group).sum()
+        (slope,) = torch.autograd.grad(loss * weight, logits, create_graph=True)
+        with pytest.raises(RuntimeError, match="differentiate twice"):
+            slope.pow(2).sum().backward()
+
+    ranks(run, 2)

@@ -20,6 +20,7 @@ from course_lib.schedule import (
     one_f_one_b,
     simulate,
     zb_h1,
+    zb_h2,
     zb_v,
 )
 
@@ -142,6 +143,14 @@ def test_a_cost_for_each_stage() -> None:
     assert run.held(1) == [(1.0, 1), (4.0, 2), (13.0, 1), (19.0, 0)]
 
 
+def test_stages_that_take_no_time() -> None:
+    """One may be empty; if all are, there is nothing that waiting could be measured in."""
+    run = simulate(gpipe(2, 2), [Costs(), Costs(0, 0, 0)])
+    assert run.held(1) == [(1.0, 1), (2.0, 2), (2.0, 1), (2.0, 0)] and run.in_flight(1) == 2
+    with pytest.raises(ScheduleError, match="no action that takes time"):
+        simulate(gpipe(2, 2), Costs(0, 0, 0, 1))
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [
@@ -182,6 +191,9 @@ def test_a_deadlock_is_found_without_processes() -> None:
         (lambda: interleaved_1f1b(2, 2, 0), "0 chunks"),
         (lambda: zb_h1(0, 1), "ZB-H1 of 0 ranks"),
         (lambda: zb_v(1, 0), "0 micro-batches"),
+        (lambda: zb_h2(0, 1), "ZB-H2 of 0 ranks"),
+        (lambda: zb_h2(2.5, 4), "2.5"),
+        (lambda: zb_h2(10**4, 10**4), "at most 10,000,000 forwards"),
         (lambda: dualpipe_v(3, 5), "fewer than 6 micro-batches"),
     ],
 )

@@ -83,6 +83,10 @@ def test_refuses(options: dict[str, Any], world: int | None, found: str, near: s
         ({"data": "x" * 300}, "no such folder"),
         ({"beta1": 1.0}, "not below 1"),
         ({"beta2": 1.5}, "not below 1"),
+        ({"dp": 2.0}, "a value of float"),
+        ({"steps": "10"}, "a value of str"),
+        ({"tied": 1}, "this option is of bool"),
+        ({"heads": 3}, "heads must divide the width"),
         ({"scale_power": 2000}, "a number above 127"),
         ({"weights_from": "/no/such/folder"}, "neither model.safetensors nor"),
     ],
@@ -144,6 +148,27 @@ def test_the_nearest_changes_as_little_as_it_can() -> None:
     assert other is not None and other.world == asked.world
     assert (other.pp, other.dp, other.tp) == (4, 8, 8), "tp's ranks go to dp"
     assert replace(other, dp=4, tp=16) == asked, "and nothing else changes"
+
+
+def test_the_nearest_is_found_without_making_all_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was half a minute for as many ranks, on each of them."""
+    looked: list[RunConfig] = []
+
+    def counted(config: RunConfig) -> Any:
+        looked.append(config)
+        return find_problems(config)
+
+    monkeypatch.setattr("course_lib.train.command.nearest.find_problems", counted)
+    asked = RunConfig(dp=3, tp=3)
+    other = nearest(asked, 2520)
+    assert other is not None and other == replace(asked, pp=2, dp=3, cp=105, tp=4, batch=33)
+    assert len(looked) < 1000
+
+
+def test_a_name_that_looks_like_an_option() -> None:
+    config = RunConfig(folder="-runs", data="--dp")
+    words = shlex.split(config.options())
+    assert parse(words)[0] == config
 
 
 def test_command_line() -> None:

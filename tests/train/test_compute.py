@@ -123,4 +123,4 @@ def test_refuses_a_word_it_does_not_know(ranks: Any) -> None:
             lay_out(Transformer(SMALL), Mesh(group, {}), precision="int4")
         return str(caught.value)
 
-    assert "'int4'" in ranks(said, 1)[0] and "fp32, bf16, fp16, fp8" in ranks(said, 1)[0]
+    assert "'int4'" in ranks(said, 1)[0] and "fp32, fp16, bf16, fp8" in ranks(said, 1)[0]

@@ -67,3 +67,15 @@ def test_the_norm_of_one_process(ranks: Any, tied: bool, max_norm: float) -> Non
         assert one["stage alone"] < 0.95 * right
         assert one["clipped"] == one["norm"]
         assert one["after"] == pytest.approx(min(right, max_norm), rel=1e-5)
+
+
+def test_without_a_limit_an_infinite_norm_changes_nothing(ranks: Any) -> None:
+    """Infinity divided by itself would turn every gradient into nan."""
+
+    def run(group: Group) -> None:
+        parameter = nn.Parameter(torch.ones(2))
+        parameter.grad = torch.tensor([1.0, torch.inf])
+        assert clip_grad_norm_nd([parameter], lambda _: group.size, group, torch.inf) == torch.inf
+        assert parameter.grad.tolist() == [1.0, torch.inf]
+
+    ranks(run, 2)

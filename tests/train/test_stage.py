@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from course_lib.comm import Group
-from course_lib.model import ModelConfig, Transformer
+from course_lib.model import ModelConfig, MoEConfig, Transformer, auxiliary_loss
 from course_lib.model.transformer import cross_entropy
 from course_lib.parallel import Pipeline, sum_tied_gradient
 from course_lib.schedule import (
@@ -18,7 +18,7 @@ from course_lib.schedule import (
     one_f_one_b,
     zb_v,
 )
-from course_lib.train import pipeline_stages
+from course_lib.train import StagedModel, pipeline_stages
 from course_lib.train.stage import stage_blocks, stage_costs, tied_pair
 
 SIZES = {"layers": 7, "hidden": 16, "heads": 4, "kv_heads": 2, "ffn": 20, "vocabulary": 23,
@@ -121,3 +121,31 @@ def test_costs_are_the_operations_of_the_products() -> None:
 def test_more_stages_than_blocks() -> None:
     with pytest.raises(ScheduleError, match="8 stages of 7 layers"):
         stage_blocks(config_of(), 8)
+
+
+def staged(group: Group, config: ModelConfig, rows: int, m: int) -> dict[str, torch.Tensor]:
+    model = StagedModel(Transformer(config, seed=1).double(), one_f_one_b(2, m), group)
+    batch = batch_of(0)[:rows]
+    model.forward_backward(batch[:, :-1], batch[:, 1:])
+    return {name: p.grad for name, p in model.own.items() if p.grad is not None}
+
+
+def test_experts_losses_are_a_mean_over_the_micro_batches(ranks: Any) -> None:
+    config = config_of(layers=2, moe=MoEConfig(3, 2, balance=1.0, z=1.0))
+    model, batch = Transformer(config, seed=1).double(), batch_of(0)[:4]
+    for part in batch.tensor_split(2):
+        loss = cross_entropy(model(part[:, :-1]), part[:, 1:])
+        ((loss + auxiliary_loss(model)) / 2).backward()
+    first, last = ranks(staged, 2, config, 4, 2)
+    assert len(first | last) == len(list(model.parameters()))
+    for name, p in model.named_parameters():
+        torch.testing.assert_close((first | last)[name], p.grad, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("rows", [0, 2])
+def test_a_micro_batch_has_a_sequence(ranks: Any, rows: int) -> None:
+    def run(group: Group) -> None:
+        with pytest.raises(ScheduleError, match=f"a batch of {rows} sequences"):
+            staged(group, config_of(), rows, 3)
+
+    ranks(run, 2)

@@ -32,6 +32,7 @@ from course_lib.schedule import (
     zb_v,
 )
 from course_lib.train import lay_out, make_optimizers, own_micro_batches, train_step
+from course_lib.train.evaluate import evaluate
 from tests.tiers import sampled
 
 DENSE = ModelConfig(
@@ -261,6 +262,8 @@ def refusals(group: Group) -> list[str]:
         said(lay_out, fresh(DENSE), pp, zb_h1(2, 2), zero=3),
         said(lay_out, fresh(DENSE), pp, zero=2),
         said(own_micro_batches, inputs[:3], targets[:3], model),
+        said(own_micro_batches, inputs, targets[:-1], model),
+        said(own_micro_batches, inputs[0], targets[0], model),
         said(train_step, model, batches, make_optimizers(model, AdamW)),
         said(lay_out, fresh(odd), Mesh(group, {"tp": 2}), sequence=True),
         said(lay_out, fresh(DENSE), dp, zero=1, shard=1),
@@ -273,6 +276,62 @@ def test_refuses(ranks: Any) -> None:
         assert "ZB-H1, whose backwards come in halves" in said[1]
         assert "a pipeline of 2 ranks" in said[2] and "use ZeRO-1" in said[2]
         assert "2 micro-batches for each of 2 ranks" in said[3] and "3 rows" in said[3]
+        assert "targets (8, 8)" in said.pop(4) and "inputs (8,)" in said.pop(4)
         assert "no target that counts" in said[4]
-        assert "[9] tokens of each sequence on the 1 ranks of cp" in said[5]
+        assert "9 tokens of each window on a rank of cp" in said[5]
         assert "cut over 1 ranks" in said[6] and "ZeRO-1 over" in said[6]
+
+
+MISFITS: list[tuple[dict[str, int], dict[str, Any]]] = [
+    ({"pp": 2}, {"zero": 2}),
+    ({"pp": 2}, {"schedule": one_f_one_b(3, 3)}),
+    ({"pp": 2}, {"schedule": interleaved_1f1b(2, 2, 3)}),
+    ({"tp": 2}, {"precision": "int4"}),
+    ({"tp": 2}, {"recompute": "ful"}),
+    ({"dp": 2}, {"zero": 4}),
+    ({"dp": 2}, {"zero": 3, "shard": 3}),
+    ({"cp": 2}, {"documents": True}),
+]
+
+
+def test_what_is_refused_leaves_the_model_whole(ranks: Any) -> None:
+    """A word that was typed wrong in a cell is put right, and the cell is run again."""
+
+    def run(group: Group) -> None:
+        for sizes, how in MISFITS:
+            model = Transformer(DENSE, seed=1)
+            before = dict(model.named_modules())
+            with pytest.raises(ValueError):
+                lay_out(model, Mesh(group, sizes), **how)
+            assert dict(model.named_modules()) == before, how
+            right = {"zero": 1} if "zero" in how else {}
+            lay_out(model, Mesh(group, sizes), **right)
+
+    ranks(run, 2)
+
+
+def test_a_rank_that_has_nothing_to_train(ranks: Any) -> None:
+    """The first stage is frozen, as in a fine-tuning of the last layers."""
+
+    def run(group: Group, sizes: dict[str, int]) -> list[float]:
+        model = Transformer(DENSE, seed=1).double()
+        for name, parameter in model.named_parameters():
+            parameter.requires_grad_("blocks.3" in name)
+        laid = lay_out(model, Mesh(group, sizes), zb_h1(sizes["pp"], 2))
+        optimizers = make_optimizers(laid, AdamW, lr=RATE)
+        batches = own_micro_batches(*batch_of(0), laid)
+        return [train_step(laid, batches, optimizers).loss for _ in range(3)]
+
+    assert ranks(run, 2, {"pp": 2})[0] == pytest.approx(ranks(run, 1, {"pp": 1})[0], rel=1e-9)
+
+
+def test_an_evaluation_leaves_modules_as_they_were(ranks: Any) -> None:
+    def run(group: Group) -> None:
+        model = lay_out(Transformer(EXPERTS), Mesh(group, {"dp": 2}), one_f_one_b(1, 2))
+        [stage] = model.pipeline.stages.values()
+        stage.blocks["1"].eval()
+        before = [module.training for module in stage.modules()]
+        evaluate(model, own_micro_batches(*batch_of(0), model))
+        assert [module.training for module in stage.modules()] == before
+
+    ranks(run, 2)

@@ -29,8 +29,7 @@ def stack_heads(x_BHtC: torch.Tensor, kv_heads: int) -> torch.Tensor:
 
 def unstack_heads(x_BKRC: torch.Tensor, tokens: int) -> torch.Tensor:
     """Rows [B, K, R, C] back to [B, H, t, C]."""
-    batch, _, _, width = x_BKRC.shape
-    return x_BKRC.reshape(batch, -1, tokens, width)
+    return x_BKRC.unflatten(2, (-1, tokens)).flatten(1, 2)
 
 
 def scores(q_BKRC: torch.Tensor, k_BKsC: torch.Tensor, causal: bool) -> torch.Tensor:

@@ -19,7 +19,7 @@ from itertools import accumulate
 
 import torch
 
-from course_lib.comm import CommError
+from course_lib.comm import CommError, Group
 from course_lib.trace import chunk_sizes
 
 
@@ -50,9 +50,23 @@ class SequenceLayout:
 
     Attributes:
         hands: each member's pieces, in the order in which it holds them.
+
+    Raises:
+        CommError: a position has no owner or two, or a member has none.
     """
 
     hands: tuple[tuple[Piece, ...], ...]
+
+    def __post_init__(self) -> None:
+        pieces = sorted((p for hand in self.hands for p in hand), key=lambda piece: piece.start)
+        begins = [0, *(piece.stop for piece in pieces)]
+        whole = all(p.start == begin < p.stop for p, begin in zip(pieces, begins, strict=False))
+        if not (self.hands and all(self.hands) and whole):
+            raise CommError(
+                f"a sequence dealt out to {len(self.hands)} members",
+                " and ".join(", ".join(map(str, hand)) or "nothing" for hand in self.hands),
+                "every position from 0 on has one owner, and every member has at least one",
+            )
 
     @classmethod
     def contiguous(cls, length: int, size: int) -> SequenceLayout:
@@ -83,10 +97,10 @@ class SequenceLayout:
     @classmethod
     def _deal(cls, length: int, size: int, hands: list[tuple[int, ...]]) -> SequenceLayout:
         """Cuts the sequence into as many pieces as the hands have, and deals them out."""
-        if length < size:
+        if not 1 <= size <= length:
             raise CommError(
                 f"a sequence of {length} tokens cut over {size} ranks",
-                f"rank index {length} and those after it would hold no token",
+                "fewer tokens than ranks" if size > 0 else "no rank",
                 "every rank takes part in attention with at least one token of its own",
             )
         sizes = chunk_sizes(length, sum(map(len, hands)))
@@ -168,3 +182,46 @@ def join_sequence(shards: Sequence[torch.Tensor], dim: int, layout: SequenceLayo
         )
     laid = torch.cat(list(shards), dim)
     return laid.index_select(dim, layout.order().to(laid.device))
+
+
+def check_fit(
+    way: str,
+    q_BHtC: torch.Tensor,
+    k_BKtC: torch.Tensor,
+    v_BKtC: torch.Tensor,
+    layout: SequenceLayout,
+    group: Group,
+) -> None:
+    """Refuses what no attention over a group can be of, before anything is sent.
+
+    Args:
+        way: of attention, for errors.
+        q_BHtC: queries.
+        k_BKtC: keys.
+        v_BKtC: values.
+        layout: who holds which positions.
+        group: the ranks.
+
+    Raises:
+        CommError: the tensors do not fit each other, the layout or the group.
+    """
+    q, k, v = q_BHtC, k_BKtC, v_BKtC
+    asked = f"{way} over {group.size} ranks"
+    found = (
+        f"q {tuple(q.shape)}, k {tuple(k.shape)}, v {tuple(v.shape)} on rank {group.rank}, "
+        f"dtypes {q.dtype}, {k.dtype}, {v.dtype}"
+    )
+    if layout.size != group.size:
+        raise CommError(
+            asked, f"a layout for {layout.size} ranks", "each member holds one of its parts"
+        )
+    if not q.dim() == k.dim() == 4 or k.shape != v.shape or q.shape[::3] != k.shape[::3]:
+        why = "q is [B, H, t, C], k and v are [B, K, t, C], in heads of the same width"
+        raise CommError(asked, found, why)
+    if not k.shape[1] or q.shape[1] % k.shape[1]:
+        raise CommError(asked, found, f"{k.shape[1]} key-value heads do not divide {q.shape[1]}")
+    if len({q.dtype, k.dtype, v.dtype}) > 1 or not q.is_floating_point():
+        raise CommError(asked, found, "all three must be floats of one dtype")
+    tokens = layout.count(group.index)
+    if not q.shape[2] == k.shape[2] == tokens:
+        raise CommError(asked, found, f"by the layout, member {group.index} has {tokens} tokens")

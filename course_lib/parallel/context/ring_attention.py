@@ -20,9 +20,9 @@ from typing import Any
 import torch
 from torch.autograd.function import once_differentiable
 
-from course_lib.comm import CommError, Group, Work, irecv, isend
+from course_lib.comm import Group, Work, irecv, isend
 from course_lib.parallel.context.attention_tile import RunningSoftmax, TileGradients, wide
-from course_lib.parallel.context.context_parallel import SequenceLayout
+from course_lib.parallel.context.context_parallel import SequenceLayout, check_fit
 
 # (which of the query's pieces, place of the keys in their block, whether to mask)
 Tile = tuple[int, slice, bool]
@@ -50,7 +50,7 @@ def ring_attention(
     Raises:
         CommError: the tensors do not fit each other, the layout or the group.
     """
-    _check(q_BHtC, k_BKtC, v_BKtC, layout, group)
+    check_fit("ring attention", q_BHtC, k_BKtC, v_BKtC, layout, group)
     return _RingAttention.apply(q_BHtC, k_BKtC, v_BKtC, layout, group)
 
 
@@ -204,25 +204,3 @@ def _tiles(hop: int, owner: int, layout: SequenceLayout, group: Group, way: str)
                 continue
             with ledger.span(f"attend {name}"):
                 yield mine, place, key == query
-
-
-def _check(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, layout: SequenceLayout, group: Group
-) -> None:
-    """Raises if the tensors do not fit each other, the layout or the group."""
-    asked = f"ring attention over {group.size} ranks"
-    found = (
-        f"q {tuple(q.shape)}, k {tuple(k.shape)}, v {tuple(v.shape)} on rank {group.rank}, "
-        f"dtypes {q.dtype}, {k.dtype}, {v.dtype}"
-    )
-    if layout.size != group.size:
-        raise CommError(asked, f"a layout for {layout.size}", "each member holds one of its parts")
-    if q.dim() != 4 or k.shape != v.shape or q.shape[::3] != k.shape[::3] or k.dim() != 4:
-        raise CommError(asked, found, "q is [B, H, t, C], k and v are [B, K, t, C]")
-    if q.shape[1] % k.shape[1]:
-        raise CommError(asked, found, f"{k.shape[1]} key-value heads do not divide {q.shape[1]}")
-    if len({q.dtype, k.dtype, v.dtype}) > 1 or not q.is_floating_point():
-        raise CommError(asked, found, "all three must be floats of one dtype")
-    tokens = layout.count(group.index)
-    if q.shape[2] != tokens or k.shape[2] != tokens:
-        raise CommError(asked, found, f"by the layout, member {group.index} has {tokens} tokens")

@@ -16,7 +16,7 @@ import torch.nn.functional as F
 
 from course_lib.comm import CommError, Group
 from course_lib.comm.autograd import exchange_in_group
-from course_lib.parallel.context.context_parallel import SequenceLayout
+from course_lib.parallel.context.context_parallel import SequenceLayout, check_fit
 
 
 def ulysses_attention(
@@ -31,7 +31,7 @@ def ulysses_attention(
     Args:
         q_BHtC: this member's queries, t of the sequence's T tokens.
         k_BKtC: its keys; K divides H.
-        v_BKtC: its values, of the same shape.
+        v_BKtC: its values, of the same shape and dtype.
         layout: who holds which positions; any layout is fine, since heads balance the work.
         group: all members call this.
 
@@ -39,11 +39,18 @@ def ulysses_attention(
         The attention [B, H, t, C]. See above for the bytes.
 
     Raises:
-        CommError: N does not divide H and K, keys and values differ in shape, or the layout is not
-            that of group and tensors.
+        CommError: the tensors do not fit each other, the layout or the group, or N does not divide
+            H and K.
     """
+    check_fit("Ulysses attention", q_BHtC, k_BKtC, v_BKtC, layout, group)
     heads, kv_heads = q_BHtC.shape[1], k_BKtC.shape[1]
-    _check(q_BHtC, k_BKtC, v_BKtC, layout, group)
+    if heads % group.size or kv_heads % group.size:
+        raise CommError(
+            f"Ulysses attention over {group.size} ranks",
+            f"{heads} query heads and {kv_heads} key-value heads on rank {group.rank}",
+            "every rank takes an equal share of both kinds of heads, so "
+            f"{group.size} must divide both numbers; ring attention has no such limit",
+        )
     parts = [x.unflatten(1, (group.size, -1)) for x in (q_BHtC, k_BKtC, v_BKtC)]
     x_BHTC = tokens_from_members(torch.cat(parts, 2).flatten(1, 2), layout, group)
     share = [heads // group.size, kv_heads // group.size]
@@ -91,29 +98,3 @@ def tokens_to_members(x_BHTC: torch.Tensor, layout: SequenceLayout, group: Group
     rows = torch.cat([part.permute(1, 2, 0, 3).flatten(0, 1) for part in parts])
     came = exchange_in_group(rows, [counts[group.index]] * group.size, counts, group)
     return came.unflatten(0, (group.size * share, -1)).permute(2, 0, 1, 3)
-
-
-def _check(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, layout: SequenceLayout, group: Group
-) -> None:
-    """Raises if heads cannot be divided, or shapes or the layout are others'."""
-    asked = f"Ulysses attention over {group.size} ranks"
-    if k.shape != v.shape or q.shape[-1] != k.shape[-1]:
-        raise CommError(
-            asked,
-            f"q {tuple(q.shape)}, k {tuple(k.shape)}, v {tuple(v.shape)} on rank {group.rank}",
-            "the three travel as one tensor, in heads of the same width: pad the narrower ones",
-        )
-    if q.shape[1] % group.size or k.shape[1] % group.size or q.shape[1] % k.shape[1]:
-        raise CommError(
-            asked,
-            f"{q.shape[1]} query heads and {k.shape[1]} key-value heads on rank {group.rank}",
-            "every rank takes an equal share of both kinds of heads, so "
-            f"{group.size} must divide both numbers; ring attention has no such limit",
-        )
-    if layout.size != group.size or q.shape[2] != layout.count(group.index):
-        raise CommError(
-            asked,
-            f"{q.shape[2]} tokens on rank {group.rank}, a layout for {layout.size} ranks",
-            "each member holds the tokens that the layout gives it",
-        )

@@ -22,6 +22,7 @@ import torch
 from torch import nn
 
 from course_lib.comm import CommError, Group, all_to_all, exchange_in_group
+from course_lib.parallel.copied_hook import hook_with_copies
 from course_lib.trace import chunk_sizes
 
 
@@ -158,12 +159,21 @@ class ExpertParallel:
         a rank's loss is the mean over its own tokens, and the trained loss is the mean of those.
         So an expert's gradient is a mean like all other gradients. It is averaged over the ranks
         that hold the same expert (`average_over_replicas`), as the others are over all ranks.
+
+        Raises:
+            CommError: these are not all experts, as where this was called before.
         """
+        if len(experts) != sum(self.sizes):
+            raise CommError(
+                f"rank {self.group.rank}'s share of {sum(self.sizes)} experts",
+                f"{len(experts)} of them",
+                "they are cut once: a second time would divide their gradients again",
+            )
         for number in set(experts) - {str(number) for number in self.own}:
             del experts[number]
         for parameter in experts.parameters():
             if parameter.requires_grad:
-                parameter.register_hook(self._mean_of_senders)
+                hook_with_copies(parameter, self._mean_of_senders)
 
     def _mean_of_senders(self, gradient: torch.Tensor) -> torch.Tensor:
         return gradient / self.group.size

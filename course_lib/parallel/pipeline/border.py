@@ -24,7 +24,7 @@ class _Like(NamedTuple):
     dtype: torch.dtype
     device: torch.device
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         return f"{tuple(self.shape)} {self.dtype}"
 
 
@@ -37,31 +37,26 @@ class Border:
     """The form of what stages hand on for one micro-batch.
 
     Args:
-        example: a tree like it, whose tensors' values do not matter.
+        example: a tree like it. The values of its tensors do not matter; what is no tensor is not
+            sent, so that the next stage gets it from here.
     """
 
     def __init__(self, example: Any) -> None:
         leaves, self._form = tree_flatten(example)
-        self._rest = [None if torch.is_tensor(leaf) else leaf for leaf in leaves]
-        self._likes = {
-            place: _Like(leaf.shape, leaf.dtype, leaf.device)
-            for place, leaf in enumerate(leaves)
-            if torch.is_tensor(leaf)
-        }
+        self._leaves = list(map(_like, leaves))
 
     def blank(self, gradients: bool) -> Tensors:
         """Empty tensors for the values of the tree, or for the gradients of its floating ones."""
         return [
             torch.empty(like.shape, dtype=like.dtype, device=like.device)
-            for like in self._likes.values()
-            if not gradients or differentiable(like.dtype)
+            for like in self._leaves
+            if isinstance(like, _Like) and (not gradients or differentiable(like.dtype))
         ]
 
     def tree(self, tensors: Tensors) -> Any:
         """The tree with these tensors."""
-        leaves = list(self._rest)
-        for place, tensor in zip(self._likes, tensors, strict=True):
-            leaves[place] = tensor
+        coming = iter(tensors)
+        leaves = [next(coming) if isinstance(leaf, _Like) else leaf for leaf in self._leaves]
         return tree_unflatten(leaves, self._form)
 
     def tensors(self, output: Any, stage: str) -> Tensors:
@@ -72,27 +67,25 @@ class Border:
             stage: its number and class, for errors.
 
         Raises:
-            ScheduleError: it is not of this form.
+            ScheduleError: it is not of this form, or has another value where no tensor is.
         """
         leaves, form = tree_flatten(output)
-        found = [
-            _Like(leaf.shape, leaf.dtype, leaf.device) if torch.is_tensor(leaf) else type(leaf)
-            for leaf in leaves
-        ]
-        likes = [self._likes.get(n, type(leaf)) for n, leaf in enumerate(self._rest)]
-        # The device is where a rank computes: it may be another one here than at the receiver.
-        if form != self._form or [_key(f) for f in found] != [_key(like) for like in likes]:
+        found = list(map(_like, leaves))
+        if form != self._form or list(map(_key, found)) != list(map(_key, self._leaves)):
             raise ScheduleError(
-                f"what {stage} hands on, as `border` says: {_text(likes)}",
-                _text(found),
-                "the next stage's rank receives tensors of the shapes and dtypes of `border`",
+                f"what {stage} hands on, as `border` says: "
+                f"{tree_unflatten(self._leaves, self._form)!r}",
+                repr(tree_unflatten(found, form)),
+                "the next stage's rank receives tensors of the shapes and dtypes of `border`, and "
+                "has the rest, and the order of a dict's keys, from there",
             )
         return [leaf for leaf in leaves if torch.is_tensor(leaf)]
 
 
-def _key(leaf: Any) -> Any:
-    return leaf[:2] if isinstance(leaf, _Like) else leaf
+def _like(leaf: Any) -> Any:
+    return _Like(leaf.shape, leaf.dtype, leaf.device) if torch.is_tensor(leaf) else leaf
 
 
-def _text(leaves: list[Any]) -> str:
-    return ", ".join(str(x) if isinstance(x, _Like) else f"a {x.__name__}" for x in leaves)
+def _key(leaf: Any) -> tuple[Any, Any]:
+    """What must be equal. The device is where a rank computes: the receiver may have another."""
+    return leaf[:2] if isinstance(leaf, _Like) else (type(leaf), leaf)

@@ -46,7 +46,7 @@ class Pipeline:
         group: the ranks of the pipeline.
         loss: `loss(output, targets)`, of the last stage's output: a mean over the micro-batch.
         border: `border(inputs)`, a tensor of the shape, dtype and device of what stages hand on for
-            a micro-batch with these inputs, or a tree of them; the values do not matter.
+            a micro-batch with these inputs, or a tree of them; the tensors' values do not matter.
         beside: `beside(inputs, targets)`, what every stage gets as further arguments with that
             micro-batch, such as a mask; nothing if None.
 
@@ -90,8 +90,9 @@ class Pipeline:
             elsewhere an empty list.
 
         Raises:
-            ScheduleError: not as many micro-batches or weights as the schedule has; a stage hands
-                on something else than `border` says; the step before has not ended.
+            ScheduleError: not as many micro-batches or weights as the schedule has; gradients are
+                switched off; a stage hands on something else than `border` says; the step before
+                has not ended.
         """
         m = self.schedule.micro_batches
         weights = [1 / m] * m if weights is None else list(weights)
@@ -111,6 +112,12 @@ class Pipeline:
 
     def _begin_step(self) -> None:
         """A step that did not end has messages under way, which this one would take for its own."""
+        if not torch.is_grad_enabled():
+            raise ScheduleError(
+                f"a step of the schedule {self.schedule.name} on rank {self.group.rank}",
+                "gradients that are switched off, as by torch.no_grad",
+                "a step is forward and backward, and would end without any gradient",
+            )
         if self._under_way:
             raise ScheduleError(
                 f"a step of the schedule {self.schedule.name} on rank {self.group.rank}",
@@ -227,14 +234,23 @@ class _Run:
         return nullcontext()
 
 
-def _check_fits(stages: Mapping[int, nn.Module], schedule: Schedule, group: Group) -> None:
-    """Checks that the schedule is for this group, and for these stages on this rank."""
+def refuse_other_size(schedule: Schedule, group: Group) -> None:
+    """Refuses a schedule of another number of ranks than a group has.
+
+    Raises:
+        ScheduleError: it is one.
+    """
     if schedule.ranks != group.size:
         raise ScheduleError(
             f"the schedule {schedule.name} on {group.size} ranks",
             f"a schedule for {schedule.ranks} ranks",
             "every rank has its own list of actions",
         )
+
+
+def _check_fits(stages: Mapping[int, nn.Module], schedule: Schedule, group: Group) -> None:
+    """Checks that the schedule is for this group, and for these stages on this rank."""
+    refuse_other_size(schedule, group)
     if sorted(stages) != schedule.stages_of(group.index):
         raise ScheduleError(
             f"the schedule {schedule.name} on rank {group.rank}",

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
+from torch.amp.autocast_mode import is_autocast_available
 from torch.overrides import TorchFunctionMode
 
 
@@ -74,34 +75,52 @@ class _Watch(TorchFunctionMode):
     ) -> Any:
         """`linear` with weights that are parameters becomes one that can be cut in two.
 
-        Where the input needs no gradient there is nothing to cut.
+        Copies of parameters in another dtype are taken for these. Where the input needs no gradient
+        there is nothing to cut, and what `torch.autocast` casts inside of `linear` stays whole.
         """
         if func is F.linear and not kwargs and torch.is_grad_enabled():
             x, weight, bias = (*args, None)[:3]
-            leaves = (p is None or (p.is_leaf and p.requires_grad) for p in (weight, bias))
-            if x.requires_grad and all(leaves):
-                return _Linear.apply(x, _Leaves(weight, bias), self.queue)
+            given = [weight] if bias is None else [weight, bias]
+            leaves = [leaf for leaf in map(_parameter, given) if leaf is not None]
+            cut = x.requires_grad and weight.dim() == 2 and len(leaves) == len(given)
+            if cut and not _in_autocast(x.device.type):
+                return _Linear.apply(x, _Weights(*given), _Weights(*leaves), self.queue)
         return func(*args, **(kwargs or {}))
 
 
-class _Leaves(NamedTuple):
+def _parameter(weight: torch.Tensor) -> torch.Tensor | None:
+    """The parameter that a weight is, or that it was cast from; None if neither, or if frozen."""
+    node = weight.grad_fn
+    if node is not None and node.name() == "ToCopyBackward0":
+        weight = getattr(node.next_functions[0][0], "variable", weight)
+    return weight if weight.is_leaf and weight.requires_grad else None
+
+
+def _in_autocast(device: str) -> bool:
+    """Whether `torch.autocast` is on; a simulated device knows none."""
+    return is_autocast_available(device) and torch.is_autocast_enabled(device)
+
+
+class _Weights(NamedTuple):
     """Weight and bias, wrapped so that autograd does not see them.
 
     It would call the parameters' hooks in the first half already, with no gradient.
     """
 
     weight: torch.Tensor
-    bias: torch.Tensor | None
+    bias: torch.Tensor | None = None
 
 
 class _Linear(torch.autograd.Function):
     """x·Wᵀ + b, whose backward leaves the gradients of W and b to the queue."""
 
     @staticmethod
-    def forward(ctx: Any, x: torch.Tensor, leaves: _Leaves, queue: WeightQueue) -> torch.Tensor:
-        ctx.save_for_backward(x, leaves.weight)
+    def forward(
+        ctx: Any, x: torch.Tensor, given: _Weights, leaves: _Weights, queue: WeightQueue
+    ) -> torch.Tensor:
+        ctx.save_for_backward(x, given.weight)
         ctx.leaves, ctx.queue = leaves, queue
-        return F.linear(x, *leaves)
+        return F.linear(x, *given)
 
     @staticmethod
     def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
@@ -110,12 +129,12 @@ class _Linear(torch.autograd.Function):
 
         def product() -> None:
             # A backward from the leaf itself: hooks on parameters run as they always do.
-            leaves.weight.backward(_rows(grad).T @ _rows(x))
+            leaves.weight.backward((_rows(grad).T @ _rows(x)).to(leaves.weight))
             if leaves.bias is not None:
-                leaves.bias.backward(_rows(grad).sum(0))
+                leaves.bias.backward(_rows(grad).sum(0).to(leaves.bias))
 
         ctx.queue.add(product)
-        return grad @ weight, None, None
+        return grad @ weight, None, None, None
 
 
 def _rows(x: torch.Tensor) -> torch.Tensor:

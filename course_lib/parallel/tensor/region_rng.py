@@ -16,6 +16,7 @@ import torch
 from course_lib.comm import CommError, Group
 
 REGIONS = ("replicated", "sharded")
+OUTSIDE = "outside"  # of any region: the default stream
 
 
 class RegionRng:
@@ -41,10 +42,13 @@ class RegionRng:
             for name, number in seeds.items()
             for where, generator in self._generators.items()
         }
+        self._now = OUTSIDE
 
     @contextmanager
     def region(self, name: str) -> Iterator[None]:
         """Draws from one of the streams inside; the default stream is not advanced.
+
+        Inside another region, draws of that one go on where they were afterwards.
 
         Args:
             name: `replicated` or `sharded`.
@@ -58,20 +62,25 @@ class RegionRng:
                 f"the regions {' and '.join(REGIONS)}",
                 "a tensor is the same on all ranks of the group, or cut over them",
             )
-        outside = {where: g.get_state() for where, g in self._generators.items()}
-        for where, generator in self._generators.items():
-            generator.set_state(self._states[name + where])
+        before = self._now
+        self._switch(name)
         try:
             yield
         finally:
-            for where, generator in self._generators.items():
-                self._states[name + where] = generator.get_state()
-                generator.set_state(outside[where])
+            self._switch(before)
+
+    def _switch(self, name: str) -> None:
+        """Puts away the stream that is drawn from now, and goes on with another."""
+        for where, generator in self._generators.items():
+            self._states[self._now + where] = generator.get_state()
+            generator.set_state(self._states[name + where])
+        self._now = name
 
     def get_state(self) -> dict[str, torch.Tensor]:
         """Both streams' states: for a checkpoint, and for recomputation."""
-        return dict(self._states)
+        self._switch(self._now)  # inside a region its stream has gone on
+        return {name: s for name, s in self._states.items() if name.startswith(REGIONS)}
 
     def set_state(self, states: dict[str, torch.Tensor]) -> None:
         """Goes on from where `get_state` was called."""
-        self._states = dict(states)
+        self._states |= states

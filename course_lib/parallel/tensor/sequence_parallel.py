@@ -12,16 +12,18 @@ The production version does not keep the gathered tensor, and gathers it again f
 from __future__ import annotations
 
 import torch
+from torch import nn
 
 from course_lib.comm import Group, all_gather_to_group, reduce_scatter_in_group
-from course_lib.parallel.tensor.tensor_parallel import TensorRegion
+from course_lib.parallel.tensor.tensor_parallel import TensorRegion, sum_gradients_of
 
 
 class SequenceRegion(TensorRegion):
     """A region whose outside is cut along the sequence: norms, residuals and dropout see T/N.
 
     What is outside and has weights (the norms) sees a part of the tokens on each rank: their
-    gradients must be summed, with `tensor_parallel.sum_gradients_of`.
+    gradients must be summed, with `used_outside` or `tensor_parallel.sum_gradients_of`. The bias of
+    a `RowParallelLinear` that leaves here is summed by that layer.
 
     Args:
         group: the ranks.
@@ -43,3 +45,7 @@ class SequenceRegion(TensorRegion):
             CommError: T is not a multiple of N.
         """
         return reduce_scatter_in_group(x, self.dim, self.group)
+
+    def used_outside(self, parameter: nn.Parameter) -> None:
+        """Has the gradient of a weight that sees T/N tokens on each rank summed: 2(N-1)/N of it."""
+        sum_gradients_of([parameter], self.group)

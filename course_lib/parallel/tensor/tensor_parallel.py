@@ -23,6 +23,7 @@ from torch import nn
 
 from course_lib.comm import CommError, Group, copy_to_group, reduce_from_group
 from course_lib.comm.autograd import summed
+from course_lib.parallel.copied_hook import hook_with_copies
 from course_lib.trace import chunk_sizes
 
 Product = Callable[..., torch.Tensor]
@@ -46,6 +47,9 @@ class TensorRegion:
         """g: the sum of the ranks' parts, for all of them; forward sends 2(N-1)/N·S."""
         return reduce_from_group(x, self.group)
 
+    def used_outside(self, parameter: nn.Parameter) -> None:
+        """Takes note of a weight that is used on what has left; all of that is on every rank."""
+
     def entered_by(self, module: nn.Module) -> None:
         """Makes a module's first argument enter here, once, however many matrices use it."""
 
@@ -68,6 +72,18 @@ class InnerRegion(TensorRegion):
     def leave(self, x: torch.Tensor) -> torch.Tensor:
         """The same; nothing is sent."""
         return x
+
+    def used_outside(self, parameter: nn.Parameter) -> None:
+        """Refuses a weight whose turn comes after the sum, which is made further on.
+
+        Raises:
+            CommError: always.
+        """
+        raise CommError(
+            f"a bias of shape {tuple(parameter.shape)} after a sum over {self.group.size} ranks",
+            "a sum that is made further on, where this stretch's region ends",
+            "every rank would add the bias once: add it there, or leave it out",
+        )
 
 
 def own_range(count: int, group: Group) -> range:
@@ -116,11 +132,15 @@ class RowParallelLinear(nn.Module):
 
     Args:
         full: the layer, the same on every rank; I need not be a multiple of N.
-        region: where its output leaves.
+        region: where its output leaves. Under sequence parallelism each rank adds the bias to its
+            part of the tokens, so each backward sums the bias's gradient over the ranks.
         columns: which inputs this rank has; by default an even part of them.
 
     Attributes:
         product: `product(x, weight)`; may be replaced.
+
+    Raises:
+        CommError: there is a bias, and the output leaves further on.
     """
 
     def __init__(self, full: nn.Linear, region: TensorRegion, columns: range | None = None) -> None:
@@ -130,6 +150,8 @@ class RowParallelLinear(nn.Module):
         columns = own_range(full.in_features, region.group) if columns is None else columns
         self.weight = own_part(full.weight, 1, columns)
         self.bias = None if full.bias is None else own_part(full.bias, 0, range(full.out_features))
+        if self.bias is not None:
+            region.used_outside(self.bias)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """[..., I_r] to [..., O]: the bias comes after the sum, so it is added once."""
@@ -146,7 +168,7 @@ class HeadCut:
     Args:
         heads: H, query heads; a multiple of N.
         kv_heads: K, key-value heads; a multiple of N, or N is one of K.
-        group: the ranks. Making it is collective over the world if N > K > 0.
+        group: the ranks. Making it is collective over the world if N > K.
 
     Raises:
         CommError: the heads cannot be cut so.
@@ -154,7 +176,7 @@ class HeadCut:
 
     def __init__(self, heads: int, kv_heads: int, group: Group) -> None:
         n = group.size
-        if heads % n or (kv_heads % n and n % kv_heads):
+        if min(heads, kv_heads) < 1 or heads % n or (kv_heads % n and n % kv_heads):
             raise CommError(
                 f"attention of {heads} query and {kv_heads} key-value heads, cut over {n} ranks",
                 f"{heads / n:g} query and {kv_heads / n:g} key-value heads for each rank",
@@ -186,7 +208,7 @@ def sum_gradients_of(parameters: Sequence[nn.Parameter], group: Group) -> None:
     """
     for parameter in parameters:
         if parameter.requires_grad:
-            parameter.register_hook(partial(summed, group=group))
+            hook_with_copies(parameter, partial(summed, group=group))
 
 
 def own_part(full: torch.Tensor, dim: int, own: range) -> nn.Parameter:

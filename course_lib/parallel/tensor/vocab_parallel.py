@@ -16,6 +16,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.autograd.function import once_differentiable
 
 from course_lib.comm import CommError, Group, all_reduce
 from course_lib.parallel.tensor.tensor_parallel import TensorRegion, own_part, own_range
@@ -37,11 +38,12 @@ class VocabParallelEmbedding(nn.Module):
 
     def __init__(self, full: nn.Embedding, region: TensorRegion) -> None:
         super().__init__()
-        if full.padding_idx is not None or full.max_norm is not None or full.scale_grad_by_freq:
+        options = (full.padding_idx is not None, full.max_norm is not None, full.sparse)
+        if any(options) or full.scale_grad_by_freq:
             raise CommError(
                 f"an embedding of {full.num_embeddings} tokens cut over {region.group.size} ranks",
                 f"{full} on rank {region.group.rank}",
-                "padding_idx, max_norm and scale_grad_by_freq are not cut: leave them out",
+                "padding_idx, max_norm, sparse and scale_grad_by_freq are not cut: leave them out",
             )
         self.region = region
         self.vocabulary = full.num_embeddings
@@ -55,8 +57,9 @@ class VocabParallelEmbedding(nn.Module):
         if not self.own:  # more ranks than tokens: this one has nothing to look up
             zeros = self.weight.new_zeros(*tokens_BT.shape, self.weight.shape[1])
             return self.region.leave(zeros + self.weight.sum())
-        part_BTD = F.embedding(local_BT, self.weight) * mine_BT[..., None]
-        return self.region.leave(part_BTD)
+        part_BTD = F.embedding(local_BT, self.weight)
+        # A product with 0 would be NaN where row 0, which stands in for the others', is infinite.
+        return self.region.leave(part_BTD.masked_fill(~mine_BT[..., None], 0))
 
 
 def vocab_parallel_cross_entropy(
@@ -142,6 +145,7 @@ class _CrossEntropy(torch.autograd.Function):
         return sum_BT.log() - target_BT
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         softmax_BTR, targets_BT = ctx.saved_tensors
         grad_BTR = softmax_BTR.clone()

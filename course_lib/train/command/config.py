@@ -206,7 +206,8 @@ class RunConfig:
             value = getattr(self, each.name)
             name = flag_of(each.name)
             if value != each.default:
-                yield f"--{name}" if value is True else f"--{name} {quote(str(value))}"
+                between = "=" if str(value).startswith("-") else " "  # or it would be an option
+                yield f"--{name}" if value is True else f"--{name}{between}{quote(str(value))}"
 
 
 def flag_of(name: str) -> str:

@@ -18,9 +18,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import product
-from math import log2
+from math import log2, prod
 from typing import Any
 
+from course_lib.layout import Layout, misfits
+from course_lib.trace import Refusal
 from course_lib.train.command.config import RunConfig
 from course_lib.train.command.numbers import wrong_numbers
 from course_lib.train.command.problems import find_problems, wrong_words
@@ -42,45 +44,55 @@ def nearest(config: RunConfig, world: int | None = None) -> RunConfig | None:
     ranks = config.world if world is None else world
     if ranks > MOST_RANKS or config.micro_batches > MOST_RANKS:
         return None  # there are millions of ways, and whoever asks for so many has mistyped
-    found: tuple[float, RunConfig] | None = None
-    for far, other in _neighbours(config, ranks):
-        if (found is None or far < found[0]) and not any(find_problems(other)):
-            found = far, other
-    return None if found is None else found[1]
+    try:
+        neighbours = sorted(_neighbours(config, ranks), key=lambda neighbour: neighbour[0])
+    except Refusal:
+        return None  # the model itself cannot be
+    for _, changes in neighbours:
+        other = replace(config, **changes)
+        if not any(find_problems(other)):
+            return other
+    return None
 
 
-def _neighbours(config: RunConfig, ranks: int) -> Iterator[tuple[float, RunConfig]]:
-    """Other ways to run the same, and how far away each is."""
+def _neighbours(config: RunConfig, ranks: int) -> Iterator[tuple[float, dict[str, Any]]]:
+    """Other ways to run the same, as options that change, and how far away each is."""
     options: dict[str, tuple[Any, ...]] = {
         "zero": (config.zero, 0, 1, 2, 3),
         "schedule": (config.schedule, "1f1b"),
         "micro_batches": _near(config.micro_batches, config.batch),
         "sequence_parallel": (config.sequence_parallel, False),
     }
+    ways = list(product(*(dict.fromkeys(value) for value in options.values())))
+    model = config.model
     for sizes in _meshes(config, ranks):
-        changes: dict[str, Any] = dict(zip(config.degrees, sizes, strict=True))
-        moved = sum(_times(changes[axis], size) for axis, size in config.degrees.items())
-        for values in product(*(dict.fromkeys(value) for value in options.values())):
-            changes.update(zip(options, values, strict=True))
-            other = replace(config, **changes)
-            words = sum(getattr(other, name) != getattr(config, name) for name in options)
-            far = words + moved + 0.1 * abs(other.zero - config.zero) - 0.01 * log2(other.dp)
-            if other.world != ranks:
-                far += 1 + _times(other.world, ranks)
-            if other.micro_batches != config.micro_batches:
-                far += 0.01 * _times(other.micro_batches, config.micro_batches) - 0.5
-            yield from _batches(other, far)
+        degrees = dict(zip(config.degrees, sizes, strict=True))
+        if any(misfits(model, Layout(**degrees))):
+            continue  # whatever else changes
+        moved = sum(_times(degrees[axis], size) for axis, size in config.degrees.items())
+        moved -= 0.01 * log2(degrees["dp"])
+        if (world := prod(sizes)) != ranks:
+            moved += 1 + _times(world, ranks)
+        for values in ways:
+            changes = degrees | dict(zip(options, values, strict=True))
+            far = moved + sum(changes[name] != getattr(config, name) for name in options)
+            far += 0.1 * abs(changes["zero"] - config.zero)
+            if changes["micro_batches"] != config.micro_batches:
+                far += 0.01 * _times(changes["micro_batches"], config.micro_batches) - 0.5
+            yield from _batches(config.batch, changes, far)
 
 
-def _batches(config: RunConfig, far: float) -> Iterator[tuple[float, RunConfig]]:
+def _batches(
+    batch: int, changes: dict[str, Any], far: float
+) -> Iterator[tuple[float, dict[str, Any]]]:
     """The run with its batch, or with the next that its ranks can share."""
-    part = config.dp * config.ep * config.micro_batches
-    if config.batch % part == 0:
-        yield far, config
+    part = changes["dp"] * changes["ep"] * changes["micro_batches"]
+    if batch % part == 0:
+        yield far, changes
         return
-    for batch in (config.batch // part * part, -(-config.batch // part) * part):
-        if batch:
-            yield far + 0.5 + _times(batch, config.batch), replace(config, batch=batch)
+    for other in (batch // part * part, -(-batch // part) * part):
+        if other:
+            yield far + 0.5 + _times(other, batch), changes | {"batch": other}
 
 
 def _times(a: int, b: int) -> float:

@@ -19,6 +19,7 @@ from course_lib.parallel import (
     shard_sequence,
     ulysses_attention,
 )
+from course_lib.parallel.context.context_parallel import Piece
 from course_lib.trace.memory import LiveMemory
 
 LAYOUTS = {"contiguous": SequenceLayout.contiguous, "zigzag": SequenceLayout.zigzag}
@@ -67,11 +68,24 @@ def test_zigzag_balances_the_pairs_of_a_causal_mask(length: int, size: int) -> N
 def test_a_sequence_that_is_too_short_or_another_is_refused() -> None:
     with pytest.raises(CommError, match="a sequence of 3 tokens cut over 4 ranks"):
         SequenceLayout.zigzag(3, 4)
+    with pytest.raises(CommError, match="no rank"):
+        SequenceLayout.contiguous(3, 0)
     layout = SequenceLayout.contiguous(8, 2)
     with pytest.raises(CommError, match="with 2 along dim 0"):
         shard_sequence(torch.zeros(2, 8), 0, layout, 0)
     with pytest.raises(CommError, match=r"shards of \[4, 3\] tokens"):
         join_sequence([torch.zeros(4), torch.zeros(3)], 0, layout)
+
+
+@pytest.mark.parametrize(
+    "hands",
+    [[[(0, 3)], [(2, 4)]], [[(0, 2)], [(4, 2)]], [[(1, 3)]], [[(0, 3)], []], [[(0, 3), (3, 0)]]],
+    ids=["twice", "a gap", "no first", "none", "an empty piece"],
+)
+def test_a_layout_of_ones_own_deals_out_every_position_once(hands: Any) -> None:
+    """Ring attention takes any two pieces for the same, or one wholly before the other."""
+    with pytest.raises(CommError, match="one owner"):
+        SequenceLayout(tuple(tuple(Piece(*pair) for pair in hand) for hand in hands))
 
 
 # --- attention -----------------------------------------------------------------------------------
@@ -135,6 +149,18 @@ def test_attention_and_gradients_are_those_of_one_process(ranks: Any, world: int
                 shards = zip(*(result[way, kind, case] for result in results), strict=True)
                 whole = [join_sequence(list(part), 2, layout) for part in shards]
                 close(whole, alone(inputs(*case)))
+
+
+def test_a_batch_without_sequences(ranks: Any) -> None:
+    def run(group: Any) -> None:
+        layout = SequenceLayout.zigzag(7, group.size)
+        tensors = [t[:0] for t in inputs(7, 4, 2)]
+        for attend in (ring_attention, ulysses_attention):
+            out, *grads = cut(group, layout, attend, tensors)
+            assert out.shape == (0, 4, layout.count(group.index), 8)
+            assert [g.shape[1] for g in grads] == [4, 2, 2]
+
+    ranks(run, 2)
 
 
 def test_large_scores_and_narrow_dtypes(ranks: Any) -> None:
@@ -347,6 +373,12 @@ def test_what_does_not_fit_is_refused(ranks: Any) -> None:
             lambda: ulysses_attention(q, k, v, layout, group),
             lambda: ulysses_attention(q[:, :2], k[:, :2], v[:, :2], other, group),
             lambda: ulysses_attention(q[:, :2], k[:, :2], v[:, :2, :, 1:], layout, group),
+            lambda: ring_attention(q, k[:, :0], v[:, :0], layout, group),
+            lambda: ulysses_attention(q[:, :2], k[:, :0], v[:, :0], layout, group),
+            lambda: ulysses_attention(q[:, :2], k[:, :2, 1:], v[:, :2, 1:], layout, group),
+            lambda: ulysses_attention(q[:1, :2], k[:, :2], v[:, :2], layout, group),
+            lambda: ulysses_attention(q[0], k[0], v[0], layout, group),
+            lambda: ulysses_attention(q[:, :2], k[:, :2].float(), v[:, :2], layout, group),
         ]
         texts = []
         for call in bad:
@@ -357,7 +389,8 @@ def test_what_does_not_fit_is_refused(ranks: Any) -> None:
 
     words = ["2 key-value heads do not divide 3", "k and v are [B, K, t, C]", "layout for 4",
              "has 10 tokens", "one dtype", "2 must divide both", "layout for 4 ranks",
-             "heads of the same width"]  # fmt: skip
+             "heads of the same width", "0 key-value heads", "0 key-value heads",
+             "has 8 tokens", "[B, K, t, C]", "[B, K, t, C]", "one dtype"]  # fmt: skip
     for texts in ranks(run, 2):
         for text, word in zip(texts, words, strict=True):
             assert word in text and len(text.splitlines()) == 3

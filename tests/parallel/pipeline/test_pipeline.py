@@ -14,6 +14,7 @@ from torch import nn
 from course_lib.comm import Group
 from course_lib.parallel.pipeline.runtime import Pipeline
 from course_lib.parallel.pipeline.split_backward import WeightQueue
+from course_lib.precision import Policy, cast_module
 from course_lib.schedule import (
     Schedule,
     ScheduleError,
@@ -333,6 +334,26 @@ def test_the_weight_half_waits_and_hooks_still_run() -> None:
     torch.testing.assert_close(layer.weight.grad, again.weight.grad)
     torch.testing.assert_close(layer.bias.grad, again.bias.grad)
     assert seen == [1]
+
+
+def test_casts_of_parameters_are_cut_too() -> None:
+    """Mixed precision computes with copies in another dtype; half a backward is theirs as well."""
+    layer, again = nn.Linear(4, 3), nn.Linear(4, 3)
+    again.load_state_dict(layer.state_dict())
+    x = torch.randn(5, 4, requires_grad=True)
+    for module in (layer, again):
+        cast_module(module, Policy(param_dtype=torch.bfloat16))
+    queue = WeightQueue()
+    with queue.watched():
+        y = layer(x).square().sum()
+    with queue.put_off("k"):
+        y.backward()
+    assert x.grad is not None and layer.weight.grad is None and layer.bias.grad is None
+    queue.run("k")
+    again(x.detach()).square().sum().backward()
+    assert layer.weight.grad is not None and layer.weight.grad.dtype == torch.float32
+    assert torch.equal(layer.weight.grad, again.weight.grad)
+    torch.testing.assert_close(layer.bias.grad, again.bias.grad, rtol=1e-2, atol=1e-2)
 
 
 def test_nothing_is_put_off_outside() -> None:

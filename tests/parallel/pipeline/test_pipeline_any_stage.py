@@ -91,6 +91,25 @@ class Dicts(Plain):
         return {"x": self.body(x), "unused": x * 2, "none": None}
 
 
+class InAutocast(Plain):
+    """Products in bfloat16, whose backward runs outside of the context that cast for them."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.float()
+
+    def forward(self, x: Any) -> Any:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return x + self.down(self.up(x.float()).tanh()).double()
+
+
+class OneRow(Plain):
+    """A product with a weight of one dim, which is a linear layer's as well."""
+
+    def body(self, x: torch.Tensor) -> torch.Tensor:
+        return super().body(x) * nn.functional.linear(x, self.down.bias)[..., None]
+
+
 def checkpointed(how: Callable[..., Any]) -> type[Plain]:
     class Checkpointed(Plain):
         def forward(self, x: Any) -> Any:
@@ -109,6 +128,8 @@ STAGES: dict[str, tuple[type[Plain], Callable[[torch.Tensor], Any]]] = {
     "partly frozen": (FrozenUpToTheLast, same),
     "tuples": (Tuples, lambda x: (x, x, x, x.long())),
     "dicts": (Dicts, lambda x: {"x": x, "unused": x, "none": None}),
+    "in autocast": (InAutocast, same),
+    "a weight of one dim": (OneRow, same),
     "torch's checkpoint": (checkpointed(partial(torchs, use_reentrant=False)), same),
     "torch's old checkpoint": (checkpointed(partial(torchs, use_reentrant=True)), same),
     "our checkpoint": (checkpointed(checkpoint), same),
@@ -186,10 +207,55 @@ def test_what_stages_hand_on_is_compared_with_the_border(ranks: Any) -> None:
         return said
 
     shape, dtype, tree = ranks(run, 2)[0]
+    assert "says: ((3, 4) torch.float64, (3, 4) torch.float64)\nfound: (3, 4)" in tree
     assert "stage 0, a Plain, hands on, as `border` says: (3, 2) torch.float64" in shape
     assert "found: (3, 4) torch.float64" in shape
     assert "(3, 4) torch.float32" in dtype
-    assert "(3, 4) torch.float64, (3, 4) torch.float64" in tree
+
+
+class Handing(Plain):
+    """Returns a dict with its keys in a certain order, and with something that is no tensor."""
+
+    def __init__(self, number: int, rest: Any) -> None:
+        super().__init__(number)
+        self.rest = rest
+
+    def forward(self, given: Any) -> Any:
+        return {"scale": self.rest, "x": self.body(given)}
+
+
+@pytest.mark.parametrize("rest", [2, True, "a", None])
+def test_what_is_no_tensor_is_what_the_border_says(ranks: Any, rest: Any) -> None:
+    """It is not sent: the next stage would compute with the border's."""
+
+    def run(group: Group) -> str:
+        schedule = gpipe(2, 1)
+        stages = {n: Handing(n, rest) for n in schedule.stages_of(group.index)}
+
+        def border(x: torch.Tensor) -> Any:
+            return {"scale": 1, "x": x}
+
+        pipe = Pipeline(stages, schedule, group, loss=loss_of, border=border)
+        if group.index:
+            return ""
+        with pytest.raises(ScheduleError) as caught:
+            pipe.step(batch()[:1])
+        return str(caught.value)
+
+    text = ranks(run, 2)[0]
+    assert "{'scale': 1, 'x': (3, 4) torch.float64}" in text and f"'scale': {rest!r}" in text
+
+
+def test_a_step_without_gradients_is_refused(ranks: Any) -> None:
+    def run(group: Group) -> None:
+        schedule = gpipe(2, 1)
+        stages = {n: Plain(n) for n in schedule.stages_of(group.index)}
+        pipe = Pipeline(stages, schedule, group, loss=loss_of, border=same)
+        with torch.no_grad(), pytest.raises(ScheduleError, match="without any gradient"):
+            pipe.step(batch()[:1])
+        pipe.step(batch()[:1])  # the refusal came before anything was sent
+
+    ranks(run, 2)
 
 
 def test_after_a_failed_step_the_pipeline_must_be_made_again(ranks: Any) -> None:
