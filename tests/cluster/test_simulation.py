@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import threading
 import time
 from dataclasses import replace
@@ -113,6 +115,21 @@ def too_much(group: Group) -> None:
     kept = torch.zeros(1, 1) @ torch.zeros(1, 1)
     kept = torch.zeros(30 << 30, dtype=torch.bfloat16)
     kept = torch.stack([kept, kept])
+
+
+def test_errors_are_made_again_by_copy_and_pickle() -> None:
+    """A pool of processes hands them on so, and waits for ever for one that cannot be."""
+
+    def raises(group: Group) -> None:
+        raise ValueError("boom")
+
+    with pytest.raises(Failed) as failed:
+        simulate(raises, 2, cluster=NODE)
+    again = pickle.loads(pickle.dumps(failed.value))
+    assert str(again) == str(failed.value) == "rank 0: boom"
+    assert (again.rank, str(again.cause)) == (0, "boom")
+    deadlock = Deadlocked("nobody comes", {})
+    assert str(copy.copy(deadlock)) == str(deadlock)
 
 
 def test_out_of_memory_names_rank_node_and_class() -> None:
