@@ -72,7 +72,8 @@ def fit(sizes: Sequence[int], times: Sequence[float]) -> AlphaBeta:
     """The α and β that come nearest to measured times.
 
     Least squares of the *relative* error, since times span four orders of magnitude: with absolute
-    errors the largest message alone would decide, and α would be noise.
+    errors the largest message alone would decide, and α would be noise. A negative α is 0 in its
+    place, and β as it was.
 
     Args:
         sizes: bytes of each message, at least two different ones.
