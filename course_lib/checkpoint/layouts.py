@@ -121,7 +121,7 @@ def hold_tensor_parallel(
     """
     return [
         _part(name, tensor, tensor.shape, shapes, group)
-        for name, tensor in module.state_dict(keep_vars=True).items()
+        for name, tensor in _state_of(module).items()
     ]
 
 

@@ -33,6 +33,14 @@ class Checkpoint:
     folder: Path
     manifest: Manifest
 
+    def check(self, wanted: Sequence[Piece]) -> None:
+        """Refuses pieces that the checkpoint does not have; reads nothing.
+
+        Raises:
+            CheckpointError: a name is missing or is of another shape or dtype.
+        """
+        Reader(self.folder, self.manifest).check(wanted)
+
     def read(self, wanted: Sequence[Piece]) -> int:
         """Fills the tensors of `wanted`, and returns the bytes read; not collective.
 

@@ -31,8 +31,8 @@ class Piece:
         tensor: the values, of the box's sizes; any strides, any device.
 
     Raises:
-        CheckpointError: the box does not lie in the shape, the tensor does not fill the box, or its
-            dtype cannot be stored.
+        CheckpointError: the box does not lie in the shape, the tensor does not fill the box, its
+            dtype cannot be stored, or it is on the meta device and has no values.
     """
 
     name: str
@@ -50,6 +50,8 @@ class Piece:
             )
         if self.dtype not in DTYPES:
             raise CheckpointError(asked, self.dtype, f"what can be stored: {', '.join(DTYPES)}")
+        if self.tensor.is_meta:
+            raise CheckpointError(asked, "a tensor on the meta device", "no value has room there")
 
     @property
     def dtype(self) -> str:

@@ -112,12 +112,14 @@ class Training:
         `BucketedDDP` broadcasts them; a random writer's would be another result.
 
         Raises:
-            CheckpointError: a part has a state that JSON cannot hold, or another one on some rank.
+            CheckpointError: a part has a state that JSON cannot hold, or another one on some rank;
+                or as `optimizer_pieces` says. On every rank.
         """
         job: dict[str, Any] = {}
         mine: dict[str, Any] = {"layout": self.layout()}
 
         def look() -> list[Any]:
+            self.pieces()  # one that cannot be made is refused here, on all ranks
             job["options"] = _common_options(self.outer)
             job["parts"] = {n: to_plain(p.state_dict(), n) for n, p in self.parts.items()}
             mine["random"] = to_plain(random_state(self.generators), "random")
@@ -207,9 +209,8 @@ def resume_training(training: Training, folder: Path | str, group: Group) -> Res
     if newest is None:
         return None
     checkpoint = open_checkpoint(folder, group, newest)
-    together(asked, lambda: _check_names(checkpoint, training), group)
-    for inner in training.inner:
-        make_states(training.owners, inner, checkpoint.manifest)
+    together(asked, lambda: _check_fits(checkpoint, training), group)
+    together(asked, lambda: _begin_states(checkpoint, training), group)
     load_resharded(training.pieces(), folder, group, step=newest)
     together(asked, lambda: _restore_job(checkpoint.manifest.extra, training), group)
     ranks = checkpoint.manifest.per_rank
@@ -264,7 +265,7 @@ def _check_same(seen: Sequence[Mapping[str, int]]) -> None:
                 )
 
 
-def _check_names(checkpoint: Checkpoint, training: Training) -> None:
+def _check_fits(checkpoint: Checkpoint, training: Training) -> None:
     """Refuses a checkpoint of another training before anything is changed."""
     job, ranks = checkpoint.manifest.extra, checkpoint.manifest.per_rank
     if not isinstance(job, dict) or job.keys() != {"options", "parts"} or not all(ranks):
@@ -283,6 +284,19 @@ def _check_names(checkpoint: Checkpoint, training: Training) -> None:
                 f"{', '.join(sorted(saved)) or '(none)'} in {checkpoint.folder}",
                 "what is saved and not restored, or the reverse, begins again without a word",
             )
+    for outer in training.outer:
+        if len(outer.param_groups) != len(job["options"]):
+            raise CheckpointError(
+                f"resume an optimizer with {len(outer.param_groups)} groups of parameters",
+                f"{len(job['options'])} groups in {checkpoint.folder}",
+                "options such as the learning rate are kept by group, in their order",
+            )
+    checkpoint.check(model_pieces(training.model))
+
+
+def _begin_states(checkpoint: Checkpoint, training: Training) -> None:
+    for inner in training.inner:
+        make_states(training.owners, inner, checkpoint.manifest)
 
 
 def _restore_job(job: Mapping[str, Any], training: Training) -> None:
@@ -298,6 +312,9 @@ def _restore_job(job: Mapping[str, Any], training: Training) -> None:
 
 def _set_options(optimizer: torch.optim.Optimizer, options: Sequence[dict[str, Any]]) -> None:
     """Through the optimizer's own loading, so that one with masters takes them as well."""
-    now = optimizer.state_dict()
+    now, states = optimizer.state_dict(), {p: dict(s) for p, s in optimizer.state.items()}
     groups = [{**own, **saved} for own, saved in zip(now["param_groups"], options, strict=True)]
     optimizer.load_state_dict({"state": now["state"], "param_groups": groups})
+    for parameter, state in states.items():  # torch casts a state to its parameter's dtype
+        loaded = optimizer.state[parameter]
+        loaded.update({k: v for k, v in state.items() if loaded[k].dtype != v.dtype})

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from course_lib.checkpoint.agree import together
+from course_lib.checkpoint.errors import CheckpointError
 from course_lib.checkpoint.files.store import begin
 from course_lib.checkpoint.files.write import commit, write_part
 from course_lib.checkpoint.plan import Piece, Plan, claim, make_plan
@@ -33,7 +34,7 @@ class AsyncSaver:
     Args:
         folder: of all checkpoints, on a disk that every rank sees. One job at a time saves there.
         group: all ranks of the job.
-        keep: how many complete checkpoints to keep, the newest; None keeps all.
+        keep: how many complete checkpoints to keep, the newest up to this one; None keeps all.
     """
 
     def __init__(self, folder: Path | str, group: Group, *, keep: int | None = None) -> None:
@@ -62,17 +63,24 @@ class AsyncSaver:
             copy: whether to take copies; without, the tensors must not change until `wait`.
 
         Raises:
-            CheckpointError: the ranks' pieces do not make up whole tensors, the step exists, a rank
-                could not write; or the save before this one failed.
+            CheckpointError: the ranks' pieces do not make up whole tensors, the step exists or is
+                not the same everywhere, a rank could not write; or the save before this one failed.
         """
         self.wait()
         asked = f"save step {step} in {self.folder}"
 
         def my_claim() -> Any:
             unfinished = str(begin(self.folder, step)) if self.group.index == 0 else None
-            return [claim(pieces), unfinished, extra, rank_extra]
+            return [claim(pieces), unfinished, extra, rank_extra, step]
 
         answers = together(asked, my_claim, self.group)
+        steps = [answer[4] for answer in answers]
+        if len(set(steps)) > 1:
+            raise CheckpointError(
+                f"save one step in {self.folder}",
+                f"the steps {steps}, by index",
+                "tensors of different steps are no state that a training was ever in",
+            )
         plan = make_plan([answer[0] for answer in answers])
         per_rank = [answer[3] for answer in answers]
         about = {"step": step, "extra": answers[0][2], "per_rank": per_rank}
@@ -145,7 +153,7 @@ def save_sharded(
         step: of the training; names the checkpoint.
         extra: JSON for the whole job, from index 0: position in the data, schedule, options.
         rank_extra: JSON of this rank, such as its random state in hex.
-        keep: how many complete checkpoints to keep, the newest; None keeps all.
+        keep: how many complete checkpoints to keep, the newest up to this one; None keeps all.
 
     Returns:
         The folder of the complete checkpoint.

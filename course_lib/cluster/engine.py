@@ -56,6 +56,7 @@ class Deadlocked(Refusal):
         super().__init__(
             "the end of a program on simulated ranks", text, "no rank computes, no call can end"
         )
+        self.args = (text, stuck)  # of which copy makes it again
         self.stuck = stuck
         self.ledgers: dict[int, Ledger] = {}
 
@@ -84,8 +85,11 @@ class Failed(Exception):
     """
 
     def __init__(self, rank: int, cause: BaseException) -> None:
-        super().__init__(f"rank {rank}: {cause}")
+        super().__init__(rank, cause)  # as `args`, of which pickle makes it again
         self.rank, self.cause = rank, cause
+
+    def __str__(self) -> str:
+        return f"rank {self.rank}: {self.cause}"
 
 
 class Rank:

@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import copy
 import gc
+import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 from course_lib.cluster.above import above_operations
 from course_lib.cluster.dataless import Dataless, without_data
@@ -29,6 +31,8 @@ from course_lib.comm import Group
 from course_lib.comm.simulated_transport import SimulatedTransport
 from course_lib.plan.inputs.hardware import Cluster, parse_cluster
 from course_lib.trace import Ledger, Refusal, Timeline
+
+ONE = threading.Lock()  # a simulation puts functions in torch's place, and takes them out again
 
 
 @dataclass(frozen=True)
@@ -120,7 +124,7 @@ def simulate(
         return None if engine.current is None else memories[engine.current.number]
 
     try:
-        with watched(current), above_operations(), _older_objects_apart():
+        with _alone(), watched(current), above_operations(), _older_objects_apart():
             engine.run(body)
     except Deadlocked as error:
         error.ledgers = ledgers
@@ -132,6 +136,14 @@ def simulate(
     seconds = max(rank.now for rank in engine.ranks.values())
     values = {n: rank.value for n, rank in engine.ranks.items()}
     return Simulation(fold, values, ledgers, memories, seconds)
+
+
+@contextmanager
+def _alone() -> Iterator[None]:
+    """Within, no other thread simulates; a simulated rank that does is inside of its own."""
+    inside = any(isinstance(mode, Dataless) for mode in _get_current_dispatch_mode_stack())
+    with nullcontext() if inside else ONE:
+        yield
 
 
 @contextmanager

@@ -72,7 +72,7 @@ def load_corpus(root: Path | None = None, limit: int = 12 << 20) -> Corpus:
 
 
 def _is_validation(name: str) -> bool:
-    return zlib.crc32(name.encode()) % VALIDATION == 0
+    return zlib.crc32(name.encode(errors="surrogateescape")) % VALIDATION == 0
 
 
 def _tokens(texts: list[bytes]) -> torch.Tensor:

@@ -41,6 +41,6 @@ def folder_files(root: Path) -> Iterator[tuple[str, bytes]]:
         # Cut here, in place: what is installed beside a library is a hundred times as much.
         inner[:] = sorted(set(inner) - LEFT_OUT)
         for name in sorted(names):
-            if name.endswith(".py"):
-                path = Path(folder, name)
+            path = Path(folder, name)
+            if name.endswith(".py") and path.is_file():  # an editor's lock is a link to nothing
                 yield path.relative_to(root).as_posix(), path.read_bytes()

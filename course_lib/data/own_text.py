@@ -57,13 +57,15 @@ def text_documents(root: Path, limit: int) -> dict[str, list[torch.Tensor]]:
 
 
 def _half(name: str) -> str:
-    return "train" if zlib.crc32(name.encode()) % VALIDATION else "validation"
+    number = zlib.crc32(name.encode(errors="surrogateescape"))  # a file's name need not be text
+    return "train" if number % VALIDATION else "validation"
 
 
 def _files(root: Path) -> Iterator[tuple[str, bytes]]:
     """Names and contents of the files that are not empty, in the same order everywhere."""
     if root.is_file():
-        yield root.name, _read(root)
+        if text := _read(root):
+            yield root.name, text
         return
     for folder, inner, names in os.walk(root):
         inner[:] = sorted(name for name in inner if not name.startswith("."))

@@ -39,6 +39,7 @@ def write_packed(
         vocabulary: tokens that there are.
     """
     folder.mkdir(parents=True, exist_ok=True)
+    (folder / ABOUT).unlink(missing_ok=True)
     dtype = "uint8" if vocabulary <= 256 else "int32"
     counts = {}
     for half in HALVES:
@@ -47,7 +48,7 @@ def write_packed(
         *_, counts[half] = starts
         body = torch.tensor(starts[:-1], dtype=torch.int64)
         (folder / f"{half}.documents").write_bytes(body.numpy().tobytes())
-    # Last: a folder without it is not taken for packed tokens.
+    # Last, and removed first: a folder without it is not taken for packed tokens.
     (folder / ABOUT).write_text(json.dumps({"vocabulary": vocabulary, "dtype": dtype}))
     return counts
 
@@ -84,7 +85,7 @@ def _about(folder: Path) -> dict[str, Any]:
     try:
         found = json.loads((folder / ABOUT).read_text())
         return {"vocabulary": int(found["vocabulary"]), "dtype": found["dtype"]}
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         why = "it has the vocabulary and the dtype of the tokens beside it"
         raise Refusal(f"read {folder / ABOUT}", f"{type(error).__name__}: {error}", why) from None
 

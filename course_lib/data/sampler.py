@@ -71,7 +71,8 @@ class WindowSampler:
         starts: where documents begin in `tokens`, sorted; their first tokens are no targets.
 
     Raises:
-        Refusal: the batch does not divide by `size`, or the text is shorter than a global batch.
+        Refusal: the batch does not divide by `size`, the text is shorter than a global batch, or a
+            number is below 1.
     """
 
     def __init__(
@@ -84,8 +85,9 @@ class WindowSampler:
         seed: int = 0,
         starts: torch.Tensor | None = None,
     ) -> None:
-        windows = (tokens.numel() - 1) // sequence
-        if global_batch % size or not 0 <= index < size or windows < global_batch:
+        windows = (tokens.numel() - 1) // max(1, sequence)
+        nothing = min(sequence, global_batch, size) < 1
+        if nothing or global_batch % size or not 0 <= index < size or windows < global_batch:
             raise Refusal(
                 f"batches of {global_batch} windows of {sequence} tokens, part {index} of {size}",
                 f"a text of {tokens.numel()} tokens, which is {windows} windows",

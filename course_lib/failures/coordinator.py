@@ -47,7 +47,7 @@ class Coordinator:
         self.attempt: Attempt | None = None
         self.counts, self.linked = False, tuple[int, ...]()  # who has connections now
         self.begin = self.quiet = time.monotonic()
-        self.kept = 0  # the step of the last checkpoint
+        self.kept = 0  # the step of the last checkpoint that was asked for
         self.back_at: float | None = None  # when a job that goes back may begin again
 
     # --- the whole run ---------------------------------------------------------------------------
@@ -107,6 +107,9 @@ class Coordinator:
             for seat, message, data in self.room.listen(TURN):
                 if message["say"] == "end":
                     self.record.states[seat.rank] = pickle.loads(data).opened()
+                else:
+                    self.take(seat, message)
+            want = {r for r in want if r in self.record.states or self.room.seats[r].channel}
 
     def _fault(self, rank: int) -> bool:
         return self.room.seats[rank].fault is not None
@@ -139,7 +142,8 @@ class Coordinator:
         """
         attempt = self.attempt
         if message["say"] == "hello":
-            seat.ready, seat.step = True, None
+            seat.ready, known = True, self.plan.way == "disk"
+            seat.step = max(0, message["step"]) if known else None
             # Connections and the state under way went with the process that had them, or were
             # dropped by it: also where no decision without this rank has come in between.
             self.sources.pop(seat.rank, None)
@@ -243,7 +247,7 @@ class Coordinator:
     def _send_step(self, found: Quorum, attempt: Attempt) -> None:
         """Tells all members, with the ends of new connections and of streams between them."""
         members, step = found.members, len(self.record.counted)
-        every = self.plan.every
+        every = 0 if self.room.kept is None else self.plan.every
         keep = step if self.counts and every and step % every == 0 else 0
         fresh = members != self.linked
         with ExitStack() as open_ends:
@@ -280,18 +284,15 @@ class Coordinator:
         """A rank is lost, and with it its part of the state: all return to a checkpoint."""
         for rank in lost:
             self.move(rank, "out")
-        undone = self.record.counted[self.kept :]
-        del self.record.counted[self.kept :]
-        batches = [batch for step in undone for batch in step.batches.values()]
-        self.record.lost += len(batches)
-        self.todo = sorted([*self.todo, *batches, *self.held.values()])
+        self.todo = sorted([*self.todo, *self.held.values()])
         self.held, self.sources, self.attempt, self.linked = {}, {}, None, ()
         self.counts, disk = False, self.plan.way == "disk"
         self.back_at = self.now() + (self.plan.startup if disk else 0.0)
+        if disk:
+            self.room.clear()
+            return
         for seat in self.room.seats:
-            if disk:
-                seat.empty()
-            elif seat.rank in lost:
+            if seat.rank in lost:
                 seat.ready = False
                 seat.send({"do": "leave"})
             else:
@@ -304,13 +305,16 @@ class Coordinator:
         assert self.back_at is not None
         if self.now() < self.back_at or any(seat.fault is not None for seat in seats):
             return
-        if self.plan.way == "disk":
-            for seat in seats:
-                if seat.channel is None:
-                    self.room.start(seat)
+        for seat in seats:
+            if seat.channel is None and self.plan.way == "disk":
+                self.room.start(seat)
         if all(seat.ready for seat in seats):
-            for seat in seats:
-                if self.plan.way == "disk":
-                    seat.step = self.kept
+            if self.plan.way == "disk":  # older, if whoever was to write it was lost before
+                self.kept = seats[0].step or 0
+            undone = self.record.counted[self.kept :]
+            del self.record.counted[self.kept :]
+            batches = [batch for step in undone for batch in step.batches.values()]
+            self.record.lost += len(batches)
+            self.todo = sorted([*self.todo, *batches])
             self.back_at, self.members = None, tuple(range(len(seats)))
             self.deal()

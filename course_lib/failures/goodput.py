@@ -14,6 +14,8 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from course_lib.trace import Refusal
+
 
 class Span(NamedTuple):
     """Something that a job did, in seconds since its start.
@@ -70,7 +72,12 @@ def replay(work: float, interval: float, policy: Policy, failures: Sequence[floa
         interval: work between two checkpoints.
         policy: what these and a restart cost.
         failures: ascending; one that comes during a restart begins it again.
+
+    Raises:
+        Refusal: the interval is not above 0, so that the job would never end.
     """
+    if not interval > 0:
+        raise Refusal("replay a job", f"a checkpoint every {interval} s of work", "it never ends")
     coming = iter(failures)
     failure = next(coming, math.inf)
     now = saved = starting = 0.0

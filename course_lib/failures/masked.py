@@ -27,10 +27,11 @@ def masked_mean(tensor: torch.Tensor, present: bool, group: Group) -> int:
         How many counted. If it is 0, `tensor` is zeros on every rank: make no step with it.
 
     Raises:
-        Refusal: the tensor holds integers, whose mean it could not hold.
+        Refusal: the tensor holds integers, whose mean it could not hold, or complex numbers.
     """
     if not tensor.is_floating_point():
-        raise Refusal(f"a mean in {tensor.dtype}", "integers", "give it as floating-point numbers")
+        why = "give it as floating-point numbers, a complex one by `torch.view_as_real`"
+        raise Refusal(f"a mean in {tensor.dtype}", "no floating-point numbers", why)
     mine = torch.zeros(tensor.numel() + 1, dtype=tensor.dtype, device=tensor.device)
     if present:  # times 0 would not do: 0 · NaN is NaN
         mine[:-1] = tensor.reshape(-1)

@@ -66,7 +66,17 @@ class PeerCheckpoint:
         Args:
             step: how many steps were made; higher than at the last save.
             shard: is copied, so training may change it afterwards.
+
+        Raises:
+            Refusal: the step is lower than at the last save, or the shard is not like the first.
         """
+        like, last = self.slots[0].own, max(slot.step for slot in self.slots)
+        if step < max(0, last) or (shard.shape, shard.dtype) != (like.shape, like.dtype):
+            raise Refusal(
+                f"keep step {step}, a shard of {shard.dtype}, shape {tuple(shard.shape)}",
+                f"step {last} saved, room for {like.dtype}, shape {tuple(like.shape)}",
+                "the newest save is the one that is gone back to, and a copy is as exact",
+            )
         place = min((0, 1), key=lambda i: self.slots[i].step)  # never the newest whole one
         _, own, kept = self.slots[place]
         self.slots[place] = Slot(NEVER, own, kept)  # from here on it is torn
@@ -93,7 +103,8 @@ class PeerCheckpoint:
         all_gather(said, own_steps, self.group)
         offset = (self.to - self.group.index) % self.group.size
         left = [i for i in range(self.group.size) if i not in lost]
-        whole = set.intersection(*(set(said.view(-1, 2)[i].tolist()) for i in left)) - {NEVER}
+        saves = [set(said.view(-1, 2)[i].tolist()) for i in left] or [{NEVER}]
+        whole = set.intersection(*saves) - {NEVER}
         alone = [i for i in lost if (i + offset) % self.group.size in lost]
         if not whole or alone:
             raise Refusal(
@@ -102,6 +113,8 @@ class PeerCheckpoint:
                 "a shard and its copy are gone: only a checkpoint on a disk helps",
             )
         step = max(whole)
+        # A newer save that is whole here alone is torn: the next must not be written over this one.
+        self.slots = [s if s.step == step else s._replace(step=NEVER) for s in self.slots]
         if self.group.index not in lost:
             slot = next(slot for slot in self.slots if slot.step == step)
             shard.copy_(slot.own)

@@ -81,7 +81,7 @@ class Plan(NamedTuple):
         every: steps between two checkpoints; for `quorum` none are made.
         startup: seconds that it takes to start the whole job again, for `disk`: a scheduler,
             containers, communicators and compilation, none of which there is here.
-        kept: the file, for `disk`.
+        kept: the file, for `disk`; one that is there from before is removed.
     """
 
     way: str = "quorum"

@@ -14,12 +14,14 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from math import inf
 from typing import Any
 
 from course_lib.failures.record import Fault, Job
 from course_lib.ranks.pool.pack import by_value, packed
 from course_lib.ranks.start.channel import Channel, ChannelClosed
 from course_lib.ranks.start.forkserver import Child, ForkServer
+from course_lib.trace import Refusal
 
 HURTS = {"kill": signal.SIGKILL, "freeze": signal.SIGSTOP, "cut": signal.SIGUSR1}
 CURES = {"freeze": signal.SIGCONT, "cut": signal.SIGUSR2}
@@ -106,12 +108,15 @@ class Room:
         return self
 
     def __exit__(self, *exc: object) -> None:
+        self.clear()
+        self.job.close()
+
+    def clear(self) -> None:
         """Ends every process, frozen ones too, and waits until it has ended."""
         for seat in self.seats:
             seat.empty()
         for child in self.started:
             child.wait(ENDING)
-        self.job.close()
 
     def start(self, seat: Seat) -> None:
         """A new process for a seat."""
@@ -194,7 +199,12 @@ def random_faults(
         away: mean seconds for which a rank is away.
         seed: the same seed, the same faults.
         kinds: which are drawn.
+
+    Raises:
+        Refusal: `every` is no length of time.
     """
+    if not 0 < every < inf:
+        raise Refusal("faults at random moments", f"one in {every} s", "this is a time above 0")
     chance, now, found = random.Random(seed), 0.0, list[Fault]()
     while (now := now + chance.expovariate(1 / every)) < seconds:
         kind, rank = chance.choice(kinds), chance.randrange(ranks)

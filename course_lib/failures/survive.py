@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from course_lib.failures.coordinator import Coordinator
 from course_lib.failures.quorum import Limits
 from course_lib.failures.record import Fault, Job, Plan, Record
-from course_lib.failures.room import Room
+from course_lib.failures.room import HURTS, Room
 from course_lib.ranks.start.forkserver import ForkServer
 from course_lib.trace import Refusal
 
@@ -36,7 +36,7 @@ def survive(
     Args:
         make: makes the job of a rank, the same on all; any function, pickled by value.
         ranks: how many processes, at most 12. Each stands for a replica group.
-        batches: how many; each is made by one rank.
+        batches: how many, at least one; each is made by one rank.
         faults: what befalls the ranks.
         limits: after how long a rank counts as lost. `silent` must be longer than the pauses of a
             busy machine, and `stuck` longer than a gradient takes.
@@ -47,7 +47,7 @@ def survive(
         What happened. All processes have ended.
 
     Raises:
-        Refusal: too many ranks, or a plan that cannot be.
+        Refusal: too many ranks, no batch, or a plan or a fault that cannot be.
         RuntimeError: a job raised something, a process did not begin, or there was no quorum for
             two minutes.
     """
@@ -57,9 +57,18 @@ def survive(
             f"1 to {MOST} ranks, and {', '.join(WAYS)}",
             "each rank is connected to each other; a disk needs a file, the others have none",
         )
+    strange = [f for f in faults if f.kind not in HURTS or not 0 <= f.rank < ranks]
+    if strange or batches < 1:
+        raise Refusal(
+            f"survive {batches} batches and {len(faults)} faults on {ranks} ranks",
+            f"{strange[0]}" if strange else "no batch",
+            f"a fault is {', '.join(HURTS)}, of a rank that there is; and there is work to do",
+        )
     if server is None:
         with ForkServer() as own:
             return survive(make, ranks, batches, faults, limits, plan, own)
+    if plan.kept is not None:
+        plan.kept.unlink(missing_ok=True)  # another run's: its weights are not where this begins
     kept = None if plan.way == "quorum" else str(plan.kept or "")
     with Room(make, ranks, server, limits.silent / 8, kept) as room:
         return Coordinator(room, batches, faults, limits, plan).run()

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from course_lib.comm import Group, all_reduce
-from course_lib.lesson.gap import largest_gap
+from course_lib.lesson.gap import largest_gap, off_the_scale
 from course_lib.lesson.strategy import (
     InStages,
     Reduces,
@@ -99,9 +99,16 @@ def prove(
         The gaps, the largest over the ranks.
 
     Raises:
-        Refusal: ranks hold parts of the model, and no rank holds one of its parameters.
+        Refusal: a batch does not divide by the ranks; or they hold parts of the model, and no rank
+            holds one of its parameters.
     """
     rows = None if same_batch else group
+    if rows is not None and ROWS % rows.size:
+        raise Refusal(
+            f"a proof on {rows.size} ranks",
+            f"{ROWS} rows in a batch",
+            "the mean over ranks is that of the batch where all have as many rows",
+        )
     gaps = {}
     for optimizer in optimizers:
         make = partial(getattr(torch.optim, optimizer), lr=RATE)
@@ -190,7 +197,7 @@ def _off_the_way(found: Tensors, exact: Tensors, config: ModelConfig, group: Gro
     start = Transformer(config).double().state_dict()
     off = _length([found[name] - exact[name] for name in found])
     way = _length([exact[name] - start[name] for name in found])
-    part = off / way
+    part = off_the_scale(off / way)
     all_reduce(part, group, "max")
     return part.item()
 

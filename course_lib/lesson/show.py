@@ -45,10 +45,10 @@ def show(thing: Callable[..., Any] | type) -> Source:
         Refusal: it is not the library's, or too long to be read on a page.
     """
     name = getattr(thing, "__qualname__", str(thing))
-    home = Path(course_lib.__file__).parent
+    home = Path(course_lib.__file__).resolve().parent
     try:
         path = Path(inspect.getsourcefile(inspect.unwrap(thing)) or "").resolve()
-        file = path.relative_to(home.parent).as_posix()
+        file = Path(home.name, path.relative_to(home)).as_posix()
         lines, line = inspect.getsourcelines(thing)
     except (TypeError, ValueError, OSError):
         raise Refusal(

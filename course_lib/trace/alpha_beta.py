@@ -29,6 +29,8 @@ STEPS = {
     "halving-doubling all_reduce": lambda n: (2 * _rounds(n), 2 * (n - 1) / n),
 }
 
+WHOLE = ("send", "recv", "broadcast", "reduce")  # of which each link carries all bytes
+
 
 def _rounds(size: int) -> int:
     return math.ceil(math.log2(size)) if size > 1 else 0
@@ -70,16 +72,18 @@ def fit(sizes: Sequence[int], times: Sequence[float]) -> AlphaBeta:
     """The α and β that come nearest to measured times.
 
     Least squares of the *relative* error, since times span four orders of magnitude: with absolute
-    errors the largest message alone would decide, and α would be noise.
+    errors the largest message alone would decide, and α would be noise. A negative α is 0 in its
+    place, and β as it was.
 
     Args:
         sizes: bytes of each message, at least two different ones.
         times: seconds of each, positive.
 
     Raises:
-        Refusal: fewer than two different sizes, or a time that is not positive.
+        Refusal: fewer than two different sizes, or a time that is not a positive number.
     """
-    if len(set(sizes)) < 2 or len(sizes) != len(times) or min(times, default=0) <= 0:
+    possible = all(0 < time < math.inf for time in times)
+    if len(set(sizes)) < 2 or len(sizes) != len(times) or not possible:
         raise Refusal(
             f"fit a line to {len(sizes)} sizes and {len(times)} times",
             f"{len(set(sizes))} different sizes, smallest time {min(times, default=0)}",
@@ -101,8 +105,8 @@ def bus_bandwidth(op: str, payload: int, size: int, seconds: float) -> float:
     """Bytes per second that the links really carried: comparable over N and over operations.
 
     The algorithm's bandwidth S/t falls with N even on perfect links; times (N-1)/N, or twice that
-    for all_reduce, it is what one link must move. For send and broadcast the two are the same. As
-    in NVIDIA's nccl-tests, PERFORMANCE.md.
+    for all_reduce, it is what one link must move. For messages, broadcast and reduce the two are
+    the same. As in NVIDIA's nccl-tests, PERFORMANCE.md.
     """
-    share = 1.0 if op in ("send", "broadcast") else (size - 1) / size
+    share = 1.0 if op.rpartition(" ")[2] in WHOLE else (size - 1) / size
     return (2 if op.endswith("all_reduce") else 1) * share * payload / seconds

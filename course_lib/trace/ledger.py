@@ -238,10 +238,13 @@ class Ledger:
     def forget(self) -> None:
         """Drops what is recorded so far, so that a long run does not keep it all.
 
-        What is held and the peaks stay. Nothing is dropped while a call is under way.
+        What is held and the peaks stay, so that a curve of memory goes on from there. Nothing is
+        dropped while a call is under way.
         """
         if not self.open_events():
-            self.events, self.spans, self.samples, self._lines = [], [], [], []
+            self.events, self.spans, self._lines = [], [], []
+            now = self.clock()
+            self.samples = [(now, kind, count) for kind, count in self.held.items() if count]
 
     def to_dict(self, since: Place | None = None) -> dict[str, Any]:
         """The ledger as JSON-ready data, all or from a place on.

@@ -25,6 +25,7 @@ FORMULAS = {
     "send": "S",
     "recv": "S",
 }
+COLLECTIVES = tuple(op for op in FORMULAS if op not in ("send", "recv"))
 
 
 def formula_text(op: str) -> str:
@@ -58,7 +59,16 @@ def wire_bytes(op: str, payload: int, size: int, index: int, item: int = 1) -> t
     Returns:
         (sent, received). Summed over the ranks, both are equal: each byte sent arrives once. Where
         N does not divide the tensor, chunks differ by one element, and so do the ranks.
+
+    Raises:
+        Refusal: `op` is no collective of the list.
     """
+    if op not in COLLECTIVES:
+        raise Refusal(
+            f"the wire bytes of {op!r}",
+            f"known: {', '.join(COLLECTIVES)}",
+            "another collective has no formula; a message is S bytes",
+        )
     if size == 1 or op == "barrier":
         return 0, 0
     chunks = [n * item for n in chunk_sizes(payload // item, size)]
@@ -86,10 +96,4 @@ def _rooted_bytes(op: str, payload: int, size: int, index: int) -> tuple[int, in
         return payload * (index > 0), payload * (index < others)
     if op == "scatter":
         return (payload * others, 0) if index == 0 else (0, payload)
-    if op == "gather":
-        return (0, payload * others) if index == 0 else (payload, 0)
-    raise Refusal(
-        f"the wire bytes of {op!r}",
-        f"known: {', '.join(FORMULAS)}",
-        "an operation outside this list has no formula",
-    )
+    return (0, payload * others) if index == 0 else (payload, 0)  # gather

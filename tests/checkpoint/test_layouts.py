@@ -306,6 +306,19 @@ def test_what_a_cut_cannot_be_is_refused(ranks: Any) -> None:
         assert "weight, shape (9, 5)" in text and len(text.splitlines()) == 3
 
 
+def test_what_a_cut_module_keeps_beside_its_tensors_is_refused(ranks: Any) -> None:
+    class Keeps(torch.nn.Linear):
+        def get_extra_state(self) -> int:
+            return 3
+
+    def run(group: Group) -> str:
+        with pytest.raises(CheckpointError, match="get_extra_state") as refused:
+            hold_tensor_parallel(Keeps(5, 3), {"weight": (3, 5), "bias": (3,)}, group)
+        return str(refused.value)
+
+    ranks(run, 1)
+
+
 def test_a_state_that_is_not_cut_like_its_parameter_is_refused() -> None:
     model = torch.nn.Linear(3, 2)
     optimizer = torch.optim.Adafactor(model.parameters())

@@ -351,3 +351,92 @@ def test_an_older_checkpoint_is_left_as_it_is(ranks: Any, tmp_path: Path) -> Non
         return torch.equal(piece.tensor, weight)
 
     assert all(ranks(run, 2))
+
+
+class Counts(torch.optim.SGD):
+    """Counts its steps in a number, of the parameters of which it has elements."""
+
+    def step(self, closure: Any = None) -> None:
+        super().step()
+        for parameter in self.param_groups[0]["params"]:
+            if parameter.numel():
+                self.state[parameter]["steps"] = 1
+
+
+def test_what_one_rank_cannot_save_is_refused_on_all(ranks: Any, tmp_path: Path) -> None:
+    """Of two elements on three ranks one has none, and no state that would stop it."""
+
+    def run(group: Group) -> str:
+        model = FSDP(nn.Linear(2, 1, bias=False), group)
+        optimizer = Counts(model.parameters(), lr=0.1)
+        model(torch.ones(1, 2)).sum().backward()
+        optimizer.step()
+        with pytest.raises(CheckpointError) as refused:
+            save_training(Training(hold_fsdp(model), optimizer), tmp_path, group, step=1)
+        return str(refused.value)
+
+    assert len(texts := set(ranks(run, 3))) == 1 and "weight.steps" in texts.pop()
+
+
+def test_another_model_or_optimizer_changes_nothing(ranks: Any, tmp_path: Path) -> None:
+    def job(inputs: int, groups: int) -> tuple[nn.Linear, torch.optim.Optimizer]:
+        model = nn.Linear(inputs, 1)
+        some = list(model.parameters())
+        cut = [some] if groups == 1 else [some[:1], some[1:]]
+        return model, torch.optim.Adam([{"params": each} for each in cut], lr=0.01)
+
+    def run(group: Group) -> list[str]:
+        model, optimizer = job(3, 1)
+        model(torch.ones(3)).sum().backward()
+        optimizer.step()
+        save_training(Training(hold_whole(model), optimizer), tmp_path, group, step=1)
+        texts = []
+        for inputs, groups in ((4, 1), (3, 2)):
+            model, optimizer = job(inputs, groups)
+            before = model.weight.detach().clone()
+            with pytest.raises(CheckpointError) as refused:
+                resume_training(Training(hold_whole(model), optimizer), tmp_path, group)
+            texts.append(str(refused.value))
+            assert not optimizer.state and model.weight.equal(before)
+        return texts
+
+    for shape, count in ranks(run, 2):
+        assert "shape (1, 4)" in shape and "2 groups of parameters" in count
+
+
+class WideMomentum(torch.optim.Optimizer):
+    """Narrow weights whose momentum is wide, and counted in whole numbers."""
+
+    def __init__(self, parameters: Any) -> None:
+        super().__init__(parameters, {"lr": 1e-3})
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:
+        for parameter in self.param_groups[0]["params"]:
+            state = self.state[parameter]
+            state.setdefault("momentum", torch.zeros_like(parameter, dtype=torch.float32))
+            state.setdefault("count", torch.tensor(0))
+            state["momentum"].add_(parameter.grad.float() / 3)
+            state["count"] += 1
+            parameter.sub_(self.param_groups[0]["lr"] * state["momentum"])
+
+
+def test_a_state_keeps_the_dtype_that_it_had(ranks: Any, tmp_path: Path) -> None:
+    """Torch's own loading would make it the parameter's: a third of the momentum's digits."""
+
+    def run(group: Group) -> bool:
+        def made() -> tuple[nn.Linear, WideMomentum]:
+            model = nn.Linear(5, 3).bfloat16()
+            return model, WideMomentum(model.parameters())
+
+        model, optimizer = made()
+        model(torch.ones(1, 5).bfloat16()).sum().backward()
+        optimizer.step()
+        save_training(Training(hold_whole(model), optimizer), tmp_path, group, step=1)
+        again, other = made()
+        resumed = resume_training(Training(hold_whole(again), other), tmp_path, group)
+        assert resumed is not None and resumed.exact
+        mine, its = optimizer.state[model.weight], other.state[again.weight]
+        return all(mine[k].dtype == its[k].dtype and mine[k].equal(its[k]) for k in mine)
+
+    assert ranks(run, 1) == [True]

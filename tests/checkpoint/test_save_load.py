@@ -338,3 +338,46 @@ def test_the_manifest_is_plain_json(ranks: Any, tmp_path: Path) -> None:
     assert find_checkpoint(tmp_path).manifest.step == 1
     assert {p.name for p in latest(tmp_path).iterdir()} == {
         "manifest.json", "rank-00000.bin", "rank-00001.bin"}  # fmt: skip
+
+
+def test_a_step_is_one_whole_number_on_all_ranks(ranks: Any, tmp_path: Path) -> None:
+    """1.5 would be written to a folder that is no complete checkpoint, and be lost."""
+
+    def run(group: Any) -> list[str]:
+        texts = []
+        for step in (1.5, 10.0, True, "3", 4 + group.index):
+            with pytest.raises(CheckpointError) as refused:
+                save_sharded(pieces_of("rows", group.index, 2), tmp_path, group, step=step)
+            texts.append(str(refused.value))
+        return texts
+
+    first, second = ranks(run, 2)
+    assert first == second
+    assert all("no whole number" in text for text in first[:4]) and "[4, 5]" in first[4]
+    assert not [p for p in tmp_path.iterdir() if ".tmp-" not in p.name]
+
+
+def test_what_was_just_saved_is_kept(ranks: Any, tmp_path: Path) -> None:
+    """A training that went back saves lower steps than there are."""
+
+    def run(group: Any) -> list[int]:
+        for step, keep in ((10, None), (20, None), (5, 1), (7, 1)):
+            path = save_sharded(pieces_of("rows", group.index, 2), tmp_path, group, step=step,
+                                keep=keep)  # fmt: skip
+            assert path.exists()
+        return list(complete_steps(tmp_path))
+
+    assert ranks(run, 2)[0] == [7, 10, 20]
+
+
+def test_conjugates_have_their_values_and_meta_tensors_none(ranks: Any, tmp_path: Path) -> None:
+    def run(group: Any) -> bool:
+        value = torch.tensor([1 + 2j, 3 - 1j]).conj()
+        found = torch.zeros(2, dtype=value.dtype)
+        save_sharded([Piece("c", (2,), Box.whole((2,)), value)], tmp_path, group, step=1)
+        load_resharded([Piece("c", (2,), Box.whole((2,)), found)], tmp_path, group)
+        return torch.equal(found, value)
+
+    assert ranks(run, 1) == [True]
+    with pytest.raises(CheckpointError, match="meta device"):  # a copy to it says nothing
+        Piece("c", (2,), Box.whole((2,)), torch.zeros(2, device="meta"))

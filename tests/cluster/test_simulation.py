@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import threading
 import time
 from dataclasses import replace
@@ -113,6 +115,44 @@ def too_much(group: Group) -> None:
     kept = torch.zeros(1, 1) @ torch.zeros(1, 1)
     kept = torch.zeros(30 << 30, dtype=torch.bfloat16)
     kept = torch.stack([kept, kept])
+
+
+def test_simulations_of_two_threads_leave_torch_as_it_was() -> None:
+    """One goes after the other; a simulated rank that simulates is inside of its own."""
+
+    def long(group: Group) -> float:
+        for _ in range(50):
+            all_reduce(torch.ones(64, 64) @ torch.ones(64, 64), group)
+        return simulate(counted, 2, cluster=NODE).seconds
+
+    def watched() -> list[Any]:
+        return [torch.tensor, torch.Tensor.tolist, torch.UntypedStorage.resize_]
+
+    before, found = watched(), list[float]()
+    threads = [
+        threading.Thread(target=lambda: found.append(simulate(long, 2, cluster=NODE).seconds))
+        for _ in range(3)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert watched() == before and len(set(found)) == 1 and len(found) == 3
+
+
+def test_errors_are_made_again_by_copy_and_pickle() -> None:
+    """A pool of processes hands them on so, and waits for ever for one that cannot be."""
+
+    def raises(group: Group) -> None:
+        raise ValueError("boom")
+
+    with pytest.raises(Failed) as failed:
+        simulate(raises, 2, cluster=NODE)
+    again = pickle.loads(pickle.dumps(failed.value))
+    assert str(again) == str(failed.value) == "rank 0: boom"
+    assert (again.rank, str(again.cause)) == (0, "boom")
+    deadlock = Deadlocked("nobody comes", {})
+    assert str(copy.copy(deadlock)) == str(deadlock)
 
 
 def test_out_of_memory_names_rank_node_and_class() -> None:

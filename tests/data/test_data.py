@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 import torch
 
-from course_lib.data import Corpus, WindowSampler, load_corpus, shard_indices
+from course_lib.data import Corpus, WindowSampler, load_corpus, load_data, shard_indices
 from course_lib.trace import Refusal
 
 
@@ -35,6 +36,16 @@ def test_the_split_is_by_file(tmp_path: Path) -> None:
     for number in range(40):
         mark = f"# only in {number}\n".encode()
         assert (mark in train) != (mark in validation)
+
+
+def test_names_need_not_be_text_and_links_may_lead_nowhere(tmp_path: Path) -> None:
+    """As those that an editor locks a file with."""
+    for number in range(40):
+        Path(tmp_path, os.fsdecode(b"\xff%d.py" % number)).write_text("x = 1\n")
+    (tmp_path / ".#lock.py").symlink_to("nobody@nowhere")
+    assert load_corpus(tmp_path).files == 40
+    corpus = load_data(str(tmp_path), 1000)
+    assert corpus.files == 40 and len(corpus.validation) < len(corpus.train)
 
 
 def test_too_few_files_are_refused(tmp_path: Path) -> None:
@@ -106,3 +117,10 @@ def test_resume_on_another_number_of_ranks() -> None:
 def test_batches_that_do_not_divide_are_refused() -> None:
     with pytest.raises(ValueError, match="part 0 of 3"):
         WindowSampler(torch.zeros(1000, dtype=torch.uint8), 16, 8, 0, 3)
+
+
+@pytest.mark.parametrize(("sequence", "batch", "size"), [(0, 8, 1), (4, 0, 1), (4, -2, 1),
+                                                         (-4, 8, 1), (4, 8, 0)])  # fmt: skip
+def test_numbers_below_one_are_refused(sequence: int, batch: int, size: int) -> None:
+    with pytest.raises(Refusal, match=f"batches of {batch} windows of {sequence} tokens"):
+        WindowSampler(torch.zeros(1000, dtype=torch.uint8), sequence, batch, 0, size)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -73,6 +74,20 @@ def test_large_vocabularies_take_four_bytes(tmp_path: Path) -> None:
     assert vocabulary_of(str(tmp_path)) == 100_000
 
 
+def test_what_is_packed_half_is_not_taken_for_packed(tmp_path: Path) -> None:
+    """Also where a folder was packed before: its four bytes would be read as four tokens of one."""
+    some = [torch.tensor([1, 2, 3])]
+    write_packed(tmp_path, {"train": some, "validation": some})
+
+    def broken() -> Iterator[torch.Tensor]:
+        yield torch.tensor([70_000])
+        raise OSError("disk full")
+
+    with pytest.raises(OSError, match="disk full"):
+        write_packed(tmp_path, {"train": broken(), "validation": some}, 100_000)
+    assert not (tmp_path / "tokens.json").exists()
+
+
 def test_the_first_token_of_a_document_is_no_target() -> None:
     tokens, starts = torch.arange(21), torch.tensor([0, 3, 8, 20])
     sampler = WindowSampler(tokens, 4, 5, starts=starts)
@@ -91,6 +106,9 @@ def test_refusals_name_the_file(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_bytes("é".encode("latin-1"))
     with pytest.raises(Refusal, match=r"a\.txt is none, one of 1 such"):
         load_data(str(tmp_path), LIMIT)
+    (tmp_path / "empty.txt").write_text("")
+    with pytest.raises(Refusal, match="no file of text"):
+        load_data(str(tmp_path / "empty.txt"), LIMIT)
     (tmp_path / "tokens.json").write_text(json.dumps({"vocabulary": 9, "dtype": "int32"}))
     (tmp_path / "train.tokens").write_bytes(b"123")
     with pytest.raises(Refusal, match="3 bytes"):

@@ -19,8 +19,10 @@ from course_lib.failures import (
     goodput,
     masked_mean,
     quorum,
+    random_faults,
     replay,
     take_state,
+    young,
 )
 from course_lib.failures.peer import NEVER, Slot
 from course_lib.trace import Refusal
@@ -106,6 +108,47 @@ def test_any_node_may_go_and_a_torn_save_is_not_used(ranks: Ranks) -> None:
         assert found == [2.0, 110.0 + rank] * 2
 
 
+def test_a_save_that_one_rank_alone_has_is_written_over(ranks: Ranks) -> None:
+    """It is newer than what was gone back to: the next save must not be written over that."""
+
+    def job(group: Group) -> list[float]:
+        shard = torch.zeros(2)
+        kept = PeerCheckpoint(group, 1, shard)
+        kept.save(10, shard + 10)
+        kept.save(20, shard + 20)
+
+        def torn(step: int) -> None:
+            kept.slots = [s._replace(step=NEVER) if s.step == step else s for s in kept.slots]
+
+        if group.index:  # rank 0 alone has heard that all have it
+            torn(20)
+        found = [float(kept.restore(shard)), shard[0].item()]
+        kept.save(15, shard + 5)
+        kept.save(18, shard + 8)
+        torn(18)
+        return [*found, float(kept.restore(shard)), shard[0].item()]
+
+    assert ranks(job, 3) == [[10.0, 10.0, 15.0, 15.0]] * 3
+
+
+def test_a_save_goes_on_from_the_last_and_is_as_exact(ranks: Ranks) -> None:
+    def job(group: Group) -> bool:
+        kept = PeerCheckpoint(group, 1, torch.zeros(3, dtype=torch.bfloat16))
+        kept.save(5, torch.ones(3, dtype=torch.bfloat16))
+        for step, shard in (
+            (4, torch.ones(3, dtype=torch.bfloat16)),  # it would not be gone back to
+            (6, torch.ones(3)),  # and this would be rounded
+            (6, torch.tensor(1.0, dtype=torch.bfloat16)),  # or repeated, without a word
+        ):
+            with pytest.raises(Refusal, match="a copy is as exact"):
+                kept.save(step, shard)
+        with pytest.raises(Refusal, match="only a checkpoint on a disk"):
+            kept.restore(torch.zeros(3, dtype=torch.bfloat16), range(group.size))
+        return True
+
+    assert all(ranks(job, 2))
+
+
 def test_a_copy_in_the_same_memory_is_refused(ranks: Ranks) -> None:
     def job(group: Group) -> bool:
         with pytest.raises(Refusal, match="that is the rank itself"):
@@ -123,3 +166,13 @@ def test_a_step_that_was_made_again_counts_once() -> None:
     assert replay(10, 4, Policy(1, 2), []) == 13
     assert replay(10, 4, Policy(1, 2), [3]) == 18
     assert replay(10, 4, Policy(1, 2), [3, 4]) == 19
+
+
+def test_what_never_ends_is_refused() -> None:
+    """Without a pause for a save Young's interval is 0."""
+    for interval in (0.0, young(0.0, 5.0), -1.0, float("nan")):
+        with pytest.raises(Refusal, match="never ends"):
+            replay(10.0, interval, Policy(0.0, 1.0), [3.0])
+    for every in (0.0, -1.0, float("inf")):
+        with pytest.raises(Refusal, match="above 0"):
+            random_faults(3, every, 10.0, 1.0)

@@ -180,3 +180,54 @@ def test_many_random_failures_in_one_run(server: ForkServer) -> None:
     happened = Counter(h.what for h in record.happenings)
     print(f"{happened}, {len(record.counted)} steps, {record.attempts} attempts")
     assert happened["kill"] + happened["freeze"] + happened["cut"] >= MANY
+
+
+class SlowToSave(Small):
+    """A checkpoint takes so long that its rank is lost before it is there."""
+
+    def state(self) -> Any:
+        import time
+
+        time.sleep(1.0)
+        return super().state()
+
+
+def test_what_the_disk_has_is_what_counts(server: ForkServer, tmp_path: Path) -> None:
+    """The coordinator has asked for a checkpoint that nobody has written: it is not there."""
+    plan = Plan("disk", every=4, kept=tmp_path / "kept")
+    # Four steps take no time, so that the first checkpoint is being written when its rank goes.
+    faults = [Fault(0.6, "kill", 0, 0.1)]
+    record = survive(SlowToSave, 2, 24, faults, LIMITS, plan, server)
+    check(record, server, 24)
+    assert record.lost == 8
+
+
+def test_a_file_of_another_run_is_not_read(server: ForkServer, tmp_path: Path) -> None:
+    plan = Plan("disk", every=2, kept=tmp_path / "kept")
+    for _ in range(2):
+        check(survive(Slow, 2, 12, (), LIMITS, plan, server), server, 12)
+
+
+class NoState(Small):
+    """Raises when all is done."""
+
+    def state(self) -> Any:
+        raise ValueError("there is none")
+
+
+def test_a_job_that_raises_at_the_end_is_heard(server: ForkServer) -> None:
+    with pytest.raises(RuntimeError, match="there is none"):
+        survive(NoState, 2, 4, server=server)
+
+
+@pytest.mark.parametrize("batches", [0, -1])
+def test_without_a_batch_there_is_nothing_to_do(batches: int) -> None:
+    with pytest.raises(Refusal, match="no batch"):
+        survive(Small, 2, batches)
+
+
+@pytest.mark.parametrize("fault", [Fault(0.1, "burn", 1, 0.1), Fault(0.1, "kill", 2, 0.1),
+                                   Fault(0.1, "kill", -1, 0.1)])  # fmt: skip
+def test_a_fault_is_of_a_known_kind_and_rank(fault: Fault) -> None:
+    with pytest.raises(Refusal, match="of a rank that there is"):
+        survive(Small, 2, 4, [fault])

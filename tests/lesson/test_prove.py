@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -166,7 +167,46 @@ def test_show_gives_the_librarys_lines_and_their_place() -> None:
     assert source.file in repr(source)
 
 
-@pytest.mark.parametrize("thing", [len, nn.Linear, FSDP])
+def test_no_number_is_as_far_as_can_be(ranks: Any) -> None:
+    """The largest over ranks leaves NaN out, if that comes second."""
+
+    def gaps(group: Group) -> list[float]:
+        one, empty = torch.ones(2), torch.zeros(0)
+        found = [
+            largest_gap([one * torch.nan if group.index == bad else one], [one], group)
+            for bad in range(group.size)
+        ]
+        return [*found, largest_gap([one, empty], [one, empty], group),
+                largest_gap([0 * one], [0 * one], group)]  # fmt: skip
+
+    def spoilt(model: nn.Module, group: Group, make: Make) -> tuple[nn.Module, Any]:
+        wrapped, optimizer = ddp(model, group, make)
+
+        def spoil(*_: Any) -> None:
+            with torch.no_grad():
+                next(model.parameters()).fill_(torch.nan)
+
+        if group.index == 1:
+            optimizer.register_step_post_hook(spoil)
+        return wrapped, optimizer
+
+    def proof(group: Group) -> float:
+        return prove({"spoilt": spoilt}, group, optimizers=("SGD",), steps=1).largest
+
+    assert ranks(gaps, 3) == [[math.inf] * 3 + [0.0, 0.0]] * 3
+    assert ranks(proof, 2) == [math.inf] * 2
+
+
+def test_parts_of_a_batch_that_are_not_equal_prove_nothing(ranks: Any) -> None:
+    def proof(group: Group) -> str:
+        with pytest.raises(Refusal) as refused:
+            prove({"DDP": ddp}, group)
+        return refused.value.found
+
+    assert ranks(proof, 5) == ["12 rows in a batch"] * 5
+
+
+@pytest.mark.parametrize("thing", [len, nn.Linear, FSDP, nn.functional.relu, ddp])
 def test_show_refuses_what_is_not_ours_or_too_long(thing: Any) -> None:
     with pytest.raises(Refusal, match="show"):
         show(thing)

@@ -27,13 +27,14 @@ from course_lib.plot import (
     predict,
     rank_color,
     residency_steps,
+    scaling_chart,
     text_on,
     timeline_lanes,
     topology,
 )
 from course_lib.plot.mesh.topology import lines
 from course_lib.plot.player.figure import as_picture, new_figure, style
-from course_lib.trace import Ledger, Timeline
+from course_lib.trace import Ledger, Refusal, Timeline
 
 NAMES = ["steps", "bytes", "memory", "lanes", "fit", "groups", "mesh", "buckets", "residency",
          "held", "stages", "losses", "split", "schedule", "schedules", "ring", "recompute",
@@ -139,6 +140,13 @@ def test_nothing_recorded_is_refused():
                  memory_over_time):  # fmt: skip
         with pytest.raises(ValueError, match="an empty chart"):
             draw(empty)
+    for nothing in (
+        lambda: alpha_beta_chart([], {}),
+        lambda: scaling_chart({"a": {1: 1.0}}, {}, "speed"),
+        lambda: topology([], 8),
+    ):
+        with pytest.raises(Refusal):
+            nothing()
 
 
 def test_many_short_events_make_a_small_picture():

@@ -46,10 +46,15 @@ def test_bus_bandwidth_is_the_links_whatever_the_ranks() -> None:
 
 
 def test_a_pipelined_broadcast_moves_each_byte_once_over_a_link() -> None:
-    assert bus_bandwidth("broadcast", 1 << 20, 8, 0.5) == 2 * (1 << 20)
+    for op in ("broadcast", "tree broadcast", "reduce", "tree reduce", "send", "recv"):
+        assert bus_bandwidth(op, 1 << 20, 8, 0.5) == 2 * (1 << 20), op
+    assert bus_bandwidth("reduce_scatter", 1 << 20, 8, 0.5) == 2 * (1 << 20) * 7 / 8
 
 
-@pytest.mark.parametrize(("sizes", "times"), [([8], [1.0]), ([8, 8], [1.0, 1.0]), ([8, 9], [0, 1])])
+@pytest.mark.parametrize(("sizes", "times"), [
+    ([8], [1.0]), ([8, 8], [1.0, 1.0]), ([8, 9], [0, 1]),
+    ([8, 9], [float("nan"), 1]), ([8, 9], [1, float("inf")]),
+])  # fmt: skip
 def test_what_determines_no_line_is_refused(sizes: list[int], times: list[float]) -> None:
     with pytest.raises(ValueError, match="two different sizes"):
         fit(sizes, times)

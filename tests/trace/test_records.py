@@ -7,7 +7,16 @@ from typing import Any
 
 import pytest
 
-from course_lib.trace import Event, Ledger, Span, Timeline, chunk_sizes, formula_text, wire_bytes
+from course_lib.trace import (
+    Event,
+    Ledger,
+    Refusal,
+    Span,
+    Timeline,
+    chunk_sizes,
+    formula_text,
+    wire_bytes,
+)
 from course_lib.trace.timeline import spread
 
 
@@ -69,8 +78,9 @@ def test_formulas_refuse_what_they_do_not_know() -> None:
     assert wire_bytes("barrier", 0, 4, 0) == (0, 0)
     assert formula_text("all_gather") == "(N-1)/N·S"
     assert formula_text("nothing") == ""
-    with pytest.raises(ValueError, match="'nothing'"):
-        wire_bytes("nothing", 1, 2, 0)
+    for op, size in (("nothing", 2), ("nothing", 1), ("send", 2)):
+        with pytest.raises(Refusal, match=f"{op!r}\nfound: known: [^'\n]*scatter, barrier\n"):
+            wire_bytes(op, 1, size, 0)
 
 
 # --- events and ledgers --------------------------------------------------------------------------
@@ -171,6 +181,18 @@ def timed(rank: int, calls: list[tuple[float, float]], work: list[tuple[float, f
         event.begin, event.end = begin, end
     ledger.spans = [Span(rank, "forward", begin, end) for begin, end in work]
     return ledger
+
+
+def test_what_is_held_is_known_when_all_else_is_forgotten() -> None:
+    book = Ledger(0)
+    book.add_memory("parameters", 100)
+    book.add_memory("activations", 5)
+    book.add_memory("activations", -5)
+    book.forget()
+    place = book.place()
+    book.add_memory("activations", 7)
+    rows = [row[1:] for row in book.to_dict(place)["samples"]]
+    assert rows == [["parameters", 100], ["activations", 7]]
 
 
 def test_overlap_and_exposed_time() -> None:

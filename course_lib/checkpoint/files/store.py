@@ -53,14 +53,15 @@ def begin(folder: Path | str, step: int) -> Path:
     """An empty folder to write the checkpoint of `step` into; what was left unfinished goes.
 
     Raises:
-        CheckpointError: the step has been saved, is below 0, or is too large to be read again.
+        CheckpointError: the step has been saved, is no whole number from 0 on, or is too large to
+            be read again.
     """
     folder = Path(folder)
-    possible = 0 <= step <= LONGEST
+    possible = type(step) is int and 0 <= step <= LONGEST
     if not possible or step in complete_steps(folder):
         raise CheckpointError(
             f"save step {step} in {folder}",
-            "it is there already" if possible else f"a step that is not from 0 to {LONGEST}",
+            "it is there already" if possible else f"no whole number from 0 to {LONGEST}",
             "a complete checkpoint is never written to: remove it first, or save a later step",
         )
     folder.mkdir(parents=True, exist_ok=True)
@@ -77,14 +78,16 @@ def publish(unfinished: Path, keep: int | None = None) -> Path:
 
     Args:
         unfinished: what `begin` made.
-        keep: how many to keep, the newest; None keeps all.
+        keep: how many to keep of those up to this one, the newest; None keeps all.
     """
     sync_folder(unfinished)
     path = unfinished.with_name(unfinished.name.partition(".")[0])
     unfinished.rename(path)
     sync_folder(path.parent)
     if keep is not None:
-        for old in list(complete_steps(path.parent).values())[: -max(1, keep)]:
+        complete = list(complete_steps(path.parent).values())
+        # Later ones, which a training that went back is yet to reach, are not its to remove.
+        for old in complete[: complete.index(path) + 1][: -max(1, keep)]:
             gone = old.with_name(f"{old.name}.tmp-old")  # never half a checkpoint with a full name
             old.rename(gone)
             shutil.rmtree(gone)

@@ -28,7 +28,7 @@ FIRST_PAUSE, LAST_PAUSE = 0.001, 0.1  # seconds between two looks for the other 
 
 def raw_bytes(tensor: torch.Tensor) -> memoryview:
     """A tensor's elements, row-major, on the CPU; not a copy if it lies so already."""
-    flat = tensor.detach().cpu().contiguous().reshape(-1)
+    flat = tensor.detach().cpu().resolve_conj().contiguous().reshape(-1)
     flat = flat.as_strided(flat.shape, (1,))  # a lone element may keep the stride of where it was
     return memoryview(flat.view(torch.uint8).numpy())  # type: ignore[arg-type]
 

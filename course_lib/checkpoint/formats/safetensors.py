@@ -61,8 +61,8 @@ def export_safetensors(
         rename: gives each its name in the file, from that without the prefix.
 
     Raises:
-        CheckpointError: nothing to export, a dtype that the format does not have, or a damaged
-            file.
+        CheckpointError: nothing to export, a dtype that the format does not have, two tensors of
+            one name, or a damaged file.
     """
     tensors = checkpoint.manifest.tensors
     names = sorted(name for name in tensors if name.startswith(prefix))
@@ -73,11 +73,18 @@ def export_safetensors(
             f"{len(names)} such tensors, {len(wrong)} of them of {wrong[:1]}",
             "there is something to export, and safetensors has a name for its dtype",
         )
+    renamed = {name: rename(name.removeprefix(prefix)) for name in names}
+    if len({METADATA, *renamed.values()}) <= len(names):
+        raise CheckpointError(
+            f"export {prefix}* of {checkpoint.folder} to {path}",
+            f"{len(names)} tensors, {len(set(renamed.values()))} names for them",
+            f"each has a name of its own, and {METADATA} is the header's",
+        )
     path = Path(path)
     unfinished = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
         with open(unfinished, "xb") as file:
-            file.write(_header({rename(n.removeprefix(prefix)): tensors[n] for n in names}))
+            file.write(_header({renamed[name]: tensors[name] for name in names}))
             for name in names:
                 file.write(raw_bytes(_whole(checkpoint, name)))
             file.flush()

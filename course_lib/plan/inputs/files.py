@@ -38,8 +38,11 @@ UNKNOWN = {
     "shared_expert_intermediate_size": "an expert that every token uses",
     "encoder_layers": "an encoder",
 }
-SIZES = {*NAMES, *EXPERTS, *LATENT, *(name for names in NAMES.values() for name in names)}
+MORE = ("head_dim", "num_nextn_predict_layers", "num_experts_per_tok", "n_shared_experts",
+        "first_k_dense_replace", "n_group", "topk_group")  # fmt: skip
+SIZES = {*NAMES, *EXPERTS, *LATENT, *MORE, *(name for names in NAMES.values() for name in names)}
 SIZES -= {"tied", "tie_word_embeddings"}
+FRACTIONS = ("rope_base", *NAMES["rope_base"])  # of the sizes, those that may be none
 DEEPEST = 10_000  # layers
 HARDWARE = ("like", "name", "node", "adapters", "memory", "bandwidth", "watts", "peak", "reached",
             "inside", "between")  # fmt: skip
@@ -50,7 +53,7 @@ def _load(path: Path, kind: str) -> dict[str, Any]:
     """A JSON object."""
     try:
         found = json.loads(path.read_text())
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise Refusal(
             f"{kind} from {path}", str(error), "it is a file with a JSON object"
         ) from None
@@ -81,10 +84,15 @@ def read_config(path: Path) -> ModelConfig:
                 f"{key} {found[key]}: {what}",
                 "memory and time are known of dense models and of mixtures of equal experts",
             )
-    wrong = [f"{key} {found[key]!r}" for key in found if key in SIZES and found[key] is not None
-             and not _is_number(found[key])]  # fmt: skip
+    wrong = [
+        f"{key} {found[key]!r}"
+        for key in found
+        if key in SIZES
+        and found[key] is not None
+        and not (_is_number(found[key]) and (key in FRACTIONS or type(found[key]) is int))
+    ]
     if wrong:
-        raise Refusal(f"the model of {path}", ", ".join(wrong), "sizes are numbers")
+        raise Refusal(f"the model of {path}", ", ".join(wrong), "sizes are whole numbers")
     try:
         config = _ours(found, path) if "layers" in found else _theirs(found, path)
     except (TypeError, LookupError) as error:

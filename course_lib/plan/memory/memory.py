@@ -19,6 +19,7 @@ from course_lib.plan.inputs.recipe import Recipe, usual_recipe
 from course_lib.plan.memory.kept import Kept, block_kept, head_kept, logits_bytes
 from course_lib.plan.memory.share import Counts, Share, block_counts, end_counts, share_of
 from course_lib.plan.time.stages import Stages
+from course_lib.trace import Refusal
 
 BUCKET = 25 << 20  # bytes of gradients that are reduced together, as DDP has it
 
@@ -77,7 +78,7 @@ def memory(
         stages: the pipeline, if it is not cut as `train` cuts it.
 
     Raises:
-        Refusal: the model cannot be cut so.
+        Refusal: the model cannot be cut so, or the pipeline has no such rank.
         ScheduleError: the schedule cannot be made, or has more stages than blocks.
     """
     share = share_of(config, layout)
@@ -85,8 +86,11 @@ def memory(
     stages = stages or Stages.of(config, layout)
     block, head = block_kept(config, layout, share, recipe), head_kept(config, share, recipe)
     setting = _Setting(config, layout, share, recipe, stages, block, head)
-    ranks = range(stages.schedule.ranks) if stage is None else [stage]
-    return max((_on_rank(setting, rank) for rank in ranks), key=lambda one: one.total)
+    ranks = range(stages.schedule.ranks)
+    if stage is not None and stage not in ranks:
+        raise Refusal(f"the memory of rank {stage} of a pipeline", f"{ranks}", "it is one of these")
+    held = ranks if stage is None else [stage]
+    return max((_on_rank(setting, rank) for rank in held), key=lambda one: one.total)
 
 
 class _Setting(NamedTuple):

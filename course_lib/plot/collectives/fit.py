@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from matplotlib.ticker import FuncFormatter, LogLocator
 
-from course_lib.plot.player.figure import as_picture, new_figure, style
+from course_lib.plot.player.figure import as_picture, new_figure, nothing_recorded, style
 from course_lib.plot.player.picture import Picture
 from course_lib.plot.player.style import INK, RANK_COLORS, format_bytes, format_time
 
@@ -26,7 +26,12 @@ def alpha_beta_chart(
         times: name of a series to its seconds, one a size.
         fits: name of a series to (α, β) of its model α + β·S, in seconds and seconds per byte. The
             points of a series without one are joined.
+
+    Raises:
+        Refusal: there is nothing to draw.
     """
+    if not sizes or not times:
+        raise nothing_recorded("times against sizes", f"{len(sizes)} sizes, {len(times)} series")
     with style():
         figure, axes = new_figure(7.6, 4.2)
         for color, (name, seconds) in zip(RANK_COLORS, times.items(), strict=False):

@@ -26,8 +26,11 @@ def scaling_chart(
     Raises:
         Refusal: there is nothing to draw.
     """
-    if not measured or not all(measured.values()):
-        raise nothing_recorded("a chart of scaling", f"{len(measured)} networks")
+    lines = [model.get(name) for name in measured]
+    if not measured or not all(measured.values()) or not all(lines):
+        raise nothing_recorded(
+            "a chart of scaling", f"{len(measured)} networks, {len(model)} lines"
+        )
     most = max(max(line) for line in model.values())
     with style():
         figure, axes = new_figure(7.6, 4.0)

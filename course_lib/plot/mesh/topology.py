@@ -138,7 +138,7 @@ class Cluster:
 def _count(groups: Sequence[Sequence[int]]) -> int:
     """How many ranks the groups cover."""
     flat = sorted(rank for group in groups for rank in group)
-    if flat != list(range(len(flat))):
+    if not flat or flat != list(range(len(flat))):
         raise Refusal(
             f"a picture of {len(groups)} groups",
             f"the ranks {flat}",

@@ -217,9 +217,8 @@ class _Standstill:
     def _lag(self, record: Record) -> Finding:
         """Nothing is wrong: the ranks at the end of the chain are still at work."""
         late = self._missing(record)
-        waiting = self._books[late[0]].waiting
-        if waiting is not None and self._missing(waiting):
-            return self._lag(waiting)  # it only waits itself
+        while (waiting := self._books[late[0]].waiting) and self._missing(waiting):
+            record, late = waiting, self._missing(waiting)  # it only waits itself
         behind = max(record.seq + 1 - self._books[r].made.get(record.channel, 0) for r in late)
         verb, unit = ("is", "lags") if len(late) == 1 else ("are", "lag")
         text = (

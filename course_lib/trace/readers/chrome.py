@@ -46,7 +46,7 @@ def _parsed(path: Path) -> Any:
     data = path.read_bytes()
     try:
         return json.loads(gzip.decompress(data) if data.startswith(GZIP) else data)
-    except (ValueError, EOFError, zlib.error) as error:
+    except (ValueError, EOFError, RecursionError, gzip.BadGzipFile, zlib.error) as error:
         raise Refusal(
             f"read the trace {path}",
             f"{len(data):,} bytes that are no JSON: {error}",

@@ -30,6 +30,9 @@ DTYPES = {
     "Char": ("int8", 1), "Byte": ("uint8", 1), "Bool": ("bool", 1),
 }  # fmt: skip
 
+# What is raised where something in a dump is of another kind than it should be.
+WRONG = (ValueError, LookupError, TypeError, AttributeError, OverflowError)
+
 
 def open_torch_flight(
     *paths: str | Path, groups: Mapping[str, Sequence[int]] | None = None
@@ -64,7 +67,7 @@ def _parsed(path: Path) -> Any:
     try:
         with path.open("rb") as file:
             return json.load(file) if file.peek(1)[:1] == b"{" else _Plain(file).load()
-    except (ValueError, EOFError, LookupError, TypeError, pickle.UnpicklingError) as error:
+    except (*WRONG, EOFError, RecursionError, MemoryError, pickle.UnpicklingError) as error:
         raise Refusal(
             f"read the dump {path}",
             f"{path.stat().st_size:,} bytes that are neither JSON nor a pickle: {error}",
@@ -103,23 +106,27 @@ def read_torch_flight(
         keys = ", ".join(map(repr, dump)) if isinstance(dump, Mapping) else type(dump).__name__
         why = "a dump keeps its calls in a list under 'entries'"
         raise Refusal("read a flight recorder's dump", keys or "nothing in it", why)
-    known = {name: _ranks(about["ranks"]) for name, about in dump.get("pg_config", {}).items()}
-    known.update({name: tuple(ranks) for name, ranks in (groups or {}).items()})
+    known = {name: tuple(ranks) for name, ranks in (groups or {}).items()}
     try:
+        config, status = dump.get("pg_config", {}), dump.get("pg_status", {})
+        known = {name: _ranks(about["ranks"]) for name, about in config.items()} | known
         calls = [entry for entry in dump["entries"] if not entry["is_p2p"]]
         records = [_record(entry, rank, known) for entry in calls]
-    except KeyError as missing:
+        made = {
+            Channel(known[name]): int(about["last_enqueued_collective"])
+            for name, about in status.items()
+            if name in known
+        }
+        return FlightLog(rank, records, made)
+    except Refusal:
+        raise
+    except WRONG as error:
+        found = f"no {error}" if isinstance(error, KeyError) else str(error)
         raise Refusal(
             f"read the flight recorder's dump of rank {rank}, version {dump.get('version', '?')}",
-            f"a call without {missing}",
-            "versions 2.x of a dump have it",
+            found,
+            "versions 2.x of a dump have all that is read here",
         ) from None
-    made = {
-        Channel(known[name]): int(status["last_enqueued_collective"])
-        for name, status in dump.get("pg_status", {}).items()
-        if name in known
-    }
-    return FlightLog(rank, records, made)
 
 
 def _record(entry: Mapping[str, Any], rank: int, groups: Mapping[str, tuple[int, ...]]) -> Record:

@@ -143,3 +143,14 @@ def test_what_is_no_safetensors_file_is_refused_by_name(tmp_path: Path, kind: st
     with pytest.raises(CheckpointError, match=r"bad\.safetensors") as error:
         open_safetensors(path)
     assert len(str(error.value).splitlines()) == 3
+
+
+@pytest.mark.parametrize("name", ["same", "__metadata__"])
+def test_two_tensors_of_one_name_are_refused(exported: Path, name: str) -> None:
+    """Their bytes would both be written, and the header would know of one."""
+    path = exported.with_name("renamed.safetensors")
+    with pytest.raises(CheckpointError, match="a name of its own"):
+        export_safetensors(
+            find_checkpoint(exported.with_name("sharded")), path, rename=lambda _: name
+        )
+    assert not path.exists()

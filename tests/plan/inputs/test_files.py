@@ -96,12 +96,21 @@ def test_mixtures_and_gpt2(tmp_path: Path) -> None:
         ({"layers": 3}, "model_type"),
         ({"hidden_size": "wide"}, "hidden_size 'wide'"),
         ({"vocab_size": True}, "vocab_size True"),
+        ({"num_hidden_layers": 2.5}, "num_hidden_layers 2.5"),
+        ({"num_nextn_predict_layers": 0.5}, "num_nextn_predict_layers 0.5"),
+        ({"head_dim": "wide"}, "head_dim 'wide'"),
         ({"num_local_experts": [8]}, "num_local_experts"),
     ],
 )
 def test_what_cannot_be_planned_is_said(tmp_path: Path, change: dict[str, Any], said: str) -> None:
     with pytest.raises(ValueError, match=said):
         read_config(written(tmp_path, LLAMA | change))
+
+
+def test_nesting_without_end_is_no_model(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("[" * 100_000)
+    with pytest.raises(Refusal, match="a model from"):
+        read_config(tmp_path / "config.json")
 
 
 @pytest.mark.parametrize("part", [{"moe": {"experts": "x"}}, {"latent": {"queries": 1}}])

@@ -21,6 +21,7 @@ from course_lib.plan.memory.memory import Memory, memory, state_bytes
 from course_lib.plan.memory.share import Counts, block_counts, share_of
 from course_lib.plan.time.stages import Stages, enough_micro_batches, even_stages, schedule_of
 from course_lib.schedule import simulate
+from course_lib.trace import Refusal
 from tests.tiers import sampled
 
 DATA = Path(course_lib.plan.__file__).parent / "data"
@@ -252,3 +253,9 @@ def test_less_is_kept_the_more_is_computed_again() -> None:
 def test_refuses(layout: Layout, why: str) -> None:
     with pytest.raises(ValueError, match=why):
         memory(ModelConfig(**{**vars(DENSE), "sequence": 24 if layout.cp > 1 else 32}), layout)
+
+
+@pytest.mark.parametrize("stage", [-1, 2])
+def test_a_pipeline_has_no_such_rank(stage: int) -> None:
+    with pytest.raises(Refusal, match=f"rank {stage} of a pipeline"):
+        memory(DENSE, Layout(pp=2, micro_batches=2), stage)

@@ -273,3 +273,11 @@ def test_many_ranks_in_little_time() -> None:
             event.waited = event.begin
     finding = find_desync([b.log("killed" if b.rank == 77 else "running") for b in made])
     assert finding is not None and (finding.kind, finding.ranks) == ("stopped", (77,))
+
+
+def test_a_long_chain_of_ranks_that_wait_for_each_other() -> None:
+    """As in a pipeline: the first waits for the second, and so on; the last is at work."""
+    last = 1500
+    chain = [Book(rank).wait("recv", (0, 1), peer=rank + 1) for rank in range(last)]
+    finding = find_desync([book.log() for book in (*chain, Book(last))])
+    assert finding is not None and (finding.kind, finding.ranks) == ("lagging", (last,))

@@ -90,6 +90,12 @@ def test_files(tmp_path: Path) -> None:
         part.write_bytes(whole.read_bytes()[:40])
         with pytest.raises(Refusal, match=f"{part.name}\nfound: 40 bytes that are no JSON"):
             open_traces(part)
+    damaged = bytearray(packed.read_bytes())
+    damaged[-6] ^= 1  # its checksum
+    for data in (damaged, b"[" * 100_000):
+        plain.write_bytes(data)
+        with pytest.raises(Refusal, match="that are no JSON"):
+            open_traces(plain)
 
 
 @pytest.mark.parametrize("document", [{}, {"traceEvents": 3}, {"events": []}, 3])

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import pickle
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -88,11 +89,41 @@ def test_a_group_that_nobody_names() -> None:
 
 @pytest.mark.parametrize(
     ("dump", "words"),
-    [({}, "under 'entries'"), ([], "found: list"), ({"entries": [{}]}, "a call without 'is_p2p'")],
+    [({}, "under 'entries'"), ([], "found: list"), ({"entries": [{}]}, "no 'is_p2p'")],
 )
 def test_what_is_no_dump_is_refused(dump: Any, words: str) -> None:
     with pytest.raises(Refusal, match=words):
         read_torch_flight(dump, 0)
+
+
+def paths(tree: Any) -> Iterator[tuple[Any, ...]]:
+    """The ways to all that is in nested lists and dicts."""
+    items = tree.items() if isinstance(tree, dict) else enumerate(tree)
+    for key, value in items:
+        yield (key,)
+        if isinstance(value, dict | list):
+            yield from ((key, *rest) for rest in paths(value))
+
+
+@pytest.mark.parametrize("other", [None, 3, "x", [], {}, 1e400], ids=repr)
+def test_a_dump_with_something_else_in_it_is_refused(other: Any) -> None:
+    """Wherever it is: it is refused, or read if it is as good."""
+    whole = {
+        "entries": [entry(1, "nccl:all_reduce", "started")],
+        "pg_config": {"3": {"ranks": "[4, 6]"}},
+        "pg_status": {"3": {"last_enqueued_collective": "1"}},
+    }
+    refused = 0
+    for *way, last in paths(whole):
+        dump = node = copy.deepcopy(whole)
+        for key in way:
+            node = node[key]
+        node[last] = other
+        try:
+            read_torch_flight(dump, 4)
+        except Refusal:
+            refused += 1
+    assert refused > 5
 
 
 class Harmful:
@@ -105,10 +136,13 @@ class Harmful:
 def test_files_that_are_no_dumps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     whole = pickle.dumps({"entries": [entry(1, "nccl:all_reduce", "started")]})
-    files = {"flight_0": whole[:50], "flight_1": b"", "flight_2": pickle.dumps(Harmful())}
+    files = {
+        "flight_0": whole[:50], "flight_1": b"", "flight_2": pickle.dumps(Harmful()),
+        "flight_3": b'{"entries": ' + b"[" * 100_000, "flight_4": b"\x80\x04]\x8c\x01a\x8c\x01ba.",
+    }  # fmt: skip
     for name, data in files.items():
         Path(name).write_bytes(data)
-        with pytest.raises(Refusal, match=f"{name}\nfound: {len(data)} bytes"):
+        with pytest.raises(Refusal, match=f"{name}\nfound: {len(data):,} bytes"):
             open_torch_flight(name)
     with pytest.raises(Refusal, match="the number at the end of its name"):
         open_torch_flight("flight")
