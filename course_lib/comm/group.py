@@ -150,10 +150,6 @@ class Group:
             )
         return index
 
-    def __deepcopy__(self, _: Any) -> Group:
-        """Itself: the copy of a module talks in the same group and is in the same ledger."""
-        return self
-
     def __repr__(self) -> str:
         members = ", ".join(map(str, self.ranks))
         return f"Group({self.axis}: ranks {members}; this is rank {self.rank}, index {self.index})"

@@ -10,14 +10,13 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import torch
 from torch import nn
 
-_HOOKS = "_copied_hooks"
 Hook = Callable[[torch.Tensor], torch.Tensor]
+COPY, STATE = "__deepcopy__", "__getstate__"  # `copy` and torch's pickling ask the object itself
 
 
 def hook_with_copies(parameter: nn.Parameter, hook: Hook) -> None:
@@ -26,15 +25,22 @@ def hook_with_copies(parameter: nn.Parameter, hook: Hook) -> None:
     Without it a copy of a model would train as well, on other gradients, and without a word.
     """
     parameter.register_hook(hook)
-    setattr(parameter, _HOOKS, (*getattr(parameter, _HOOKS, ()), hook))
-    # `copy.deepcopy` asks the object itself; weakly, or a parameter would hold itself.
-    setattr(parameter, "__deepcopy__", partial(_copied, weakref.ref(parameter)))  # noqa: B010
+    before = vars(parameter).get(COPY)
+    setattr(parameter, COPY, _Copier(parameter, [*(before.hooks if before else ()), hook]))
+    setattr(parameter, STATE, dict)  # nothing of this: a pickled parameter has no hooks anyway
 
 
-def _copied(original: weakref.ref[nn.Parameter], memo: dict[int, Any]) -> nn.Parameter:
-    parameter = original()
-    assert parameter is not None  # it is being copied
-    copy: nn.Parameter = nn.Parameter.__deepcopy__(parameter, memo)
-    for hook in getattr(parameter, _HOOKS):
-        hook_with_copies(copy, hook)
-    return copy
+class _Copier:
+    """Copies a parameter with its hooks."""
+
+    def __init__(self, parameter: nn.Parameter, hooks: list[Hook]) -> None:
+        self.parameter = weakref.ref(parameter)  # or it would hold itself
+        self.hooks = hooks
+
+    def __call__(self, memo: dict[int, Any]) -> nn.Parameter:
+        parameter = self.parameter()
+        assert parameter is not None  # it is being copied
+        copy: nn.Parameter = nn.Parameter.__deepcopy__(parameter, memo)
+        for hook in self.hooks:
+            hook_with_copies(copy, hook)
+        return copy

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import io
 from typing import Any
 
 import pytest
@@ -108,6 +109,10 @@ def test_a_copy_of_a_module_has_its_sums_too(ranks: Any) -> None:
             module(torch.tensor([1.0 + group.index])).sum().backward()
             assert isinstance(module.weight.grad, torch.Tensor)
             found.append(module.weight.grad.item())
+        file = io.BytesIO()
+        torch.save([norm.weight], file)
+        file.seek(0)
+        assert torch.equal(torch.load(file)[0], norm.weight), "no hook is in a file"
         return found
 
     assert ranks(on_rank, 2) == [[3.0, 3.0, 3.0]] * 2
