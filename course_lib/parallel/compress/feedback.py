@@ -63,19 +63,16 @@ class ErrorFeedback:
         """(N-1)·B bytes sent by each rank, B those of the compressor for all gradients."""
         owed = add_errors(gradients, self.errors)
         under_way = GatheredMean(owed, self.compressor, group)
-        self.errors = what_is_left(owed, under_way.arrives)
+        self.errors = [o - sent for o, sent in zip(owed, under_way.arrives, strict=True)]
         return under_way.wait()
-
-
-def what_is_left(owed: Sequence[torch.Tensor], sent: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-    """What is owed from now on; not an overflow, for which a loss scaler skips the step."""
-    return [(o - s).nan_to_num_(0, 0, 0) for o, s in zip(owed, sent, strict=True)]
 
 
 def add_errors(
     gradients: Sequence[torch.Tensor], errors: Sequence[torch.Tensor]
 ) -> list[torch.Tensor]:
     """Gradients with what is still owed, in tensors of their own; nothing is owed at first.
+
+    An overflow is not owed: a loss scaler has skipped its step.
 
     Raises:
         CommError: the shapes differ.
@@ -89,4 +86,4 @@ def add_errors(
             f"what is owed has shapes {[tuple(s) for s in known]}",
             "every step must bring the same gradients in the same order",
         )
-    return [gradient + error for gradient, error in zip(gradients, errors, strict=True)]
+    return [g + error.nan_to_num(0, 0, 0) for g, error in zip(gradients, errors, strict=True)]

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 import torch
 
 from course_lib.comm import CommError, Group
-from course_lib.parallel.compress.feedback import add_errors, what_is_left
+from course_lib.parallel.compress.feedback import add_errors
 from course_lib.parallel.flat_mean import FlatMean
 
 
@@ -61,7 +61,7 @@ class PowerSGD:
         p = FlatMean([m @ q for m, q in zip(matrices, self._q, strict=True)], group).wait()
         p = [_orthonormal(columns) for columns in p]
         own = [m.mH @ columns for m, columns in zip(matrices, p, strict=True)]
-        self.errors = what_is_left(matrices, [a @ b.mH for a, b in zip(p, own, strict=True)])
+        self.errors = [m - a @ b.mH for m, a, b in zip(matrices, p, own, strict=True)]
         q = FlatMean(own, group).wait()
         for n, a, b in zip(thin, p, q, strict=True):
             means[n] = (a @ b.mH).view(gradients[n].shape)

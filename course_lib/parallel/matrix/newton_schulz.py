@@ -95,8 +95,8 @@ def _refuse(asked: str, matrix: torch.Tensor, dim: int = 0) -> None:
 
 
 def _wide(x: torch.Tensor) -> torch.Tensor:
-    """At least float32: in fp16 a norm overflows, and its squares vanish, long before x does."""
-    return x.float() if x.dtype.itemsize < 4 else x
+    """Of more range than fp16, where a norm overflows and squares vanish long before x does."""
+    return x.float() if x.dtype == torch.float16 else x
 
 
 def _step(x: torch.Tensor, gram: torch.Tensor) -> torch.Tensor:

@@ -3,9 +3,8 @@
 Notebook: 19 Optimizers that see matrices (owner_muon).
 Source: Liu et al., "Muon is Scalable for LLM Training" (2025), section 2.3; Ahn et al., "Dion"
 (2025).
-Costs a step: two all-to-alls for each parameter group and dtype, together at most 2(N-1)/N·S/N
-bytes sent by each rank, S the bytes of the matrices. Momentum stays cut, S/N; the owned matrices
-are whole while their update is made.
+Costs a step: two all-to-alls, together at most 2(N-1)/N·S/N bytes sent by each rank, S the bytes
+of the matrices. Momentum stays cut, S/N; the owned matrices are whole while their update is made.
 The production version (Dion's repository) overlaps the exchange of one batch of matrices with the
 iteration of another.
 
@@ -65,17 +64,9 @@ class OwnerMuon(Muon):
         self, parameters: Sequence[nn.Parameter], directions: Sequence[torch.Tensor], steps: int
     ) -> list[torch.Tensor]:
         """Each direction whole on its owner, made orthogonal there, and cut again."""
-        made: dict[int, torch.Tensor] = {}
-        for dtype in dict.fromkeys(d.dtype for d in directions):  # a message is of one
-            numbers = [n for n, d in enumerate(directions) if d.dtype == dtype]
-            cuts = [self.cuts[parameters[n]] for n in numbers]
-            back = self._at_owners(cuts, [directions[n] for n in numbers], steps)
-            made |= zip(numbers, back, strict=True)
-        return [made[n] for n in range(len(directions))]
-
-    def _at_owners(
-        self, cuts: Sequence[Cut], directions: Sequence[torch.Tensor], steps: int
-    ) -> list[torch.Tensor]:
+        if not directions:
+            return []
+        cuts = [self.cuts[parameter] for parameter in parameters]
         owners = choose_owners([newton_schulz_flops(c.shape) for c in cuts], self.group.size)
         exchange = Exchange(cuts, owners, self.group)
         whole = exchange.to_owners(directions)

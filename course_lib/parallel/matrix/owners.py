@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 
 import torch
 
@@ -115,11 +116,12 @@ class Exchange:
         flat = {n: whole[n].reshape(-1) for n in mine}
         parts = [flat[n][slice(*self.cuts[n].ranges[i])] for i, n in self._by_index(mine)]
         given = [sum(self.cuts[n].count(i) for n in mine) for i in range(self.group.size)]
-        output = like[0].new_empty(sum(self._to_each_owner()))
-        all_to_all(output, _joined(parts, like), self.group, self._to_each_owner(), given)
+        sent = _joined(parts, like)
+        output = sent.new_empty(sum(self._to_each_owner()))
+        all_to_all(output, sent, self.group, self._to_each_owner(), given)
         counts = [self.cuts[n].count(self.group.index) for n in self._order]
         arrived = dict(zip(self._order, output.split(counts), strict=True))
-        return [arrived[n].view(tensor.shape) for n, tensor in enumerate(like)]
+        return [arrived[n].view(tensor.shape).to(tensor.dtype) for n, tensor in enumerate(like)]
 
     def _to_each_owner(self) -> list[int]:
         me = self.group.index
@@ -130,5 +132,6 @@ class Exchange:
 
 
 def _joined(parts: Iterable[torch.Tensor], like: Sequence[torch.Tensor]) -> torch.Tensor:
-    flat = [part.reshape(-1) for part in parts]
-    return torch.cat(flat) if flat else like[0].new_empty(0)
+    """One after the other, in the widest dtype of `like`: ranks that own nothing send that too."""
+    dtype = reduce(torch.promote_types, (tensor.dtype for tensor in like))
+    return torch.cat([like[0].new_empty(0, dtype=dtype), *(part.reshape(-1) for part in parts)])

@@ -33,19 +33,30 @@ class _Layer:
         self.parameters = list(module.parameters())
         self.there: dict[nn.Parameter, torch.Tensor] = {}  # on the device, perhaps without values
         self.masters = [self._move_out(p) for p in self.parameters]
+        self.hide()
         self.resident = self.goes_back = self.in_backward = False
         self.begun = 0.0
         self.gradient_bytes = sum(m.nbytes for m in self.masters if m.requires_grad)
         self._copies: list[Copy] = []
 
     def _move_out(self, parameter: nn.Parameter) -> nn.Parameter:
-        """The parameter's value on the host, which the parameter shows while it is not in use."""
+        """The parameter's value on the host."""
         host = self._pool.host_like(parameter)
         self._pool.copy_down(parameter, host).wait_on_host()
-        there = parameter.detach().clone()  # a storage of its own, which can be emptied
+        self.there[parameter] = there = parameter.detach().clone()  # a storage of its own
         there.untyped_storage().resize_(0)
-        self.there[parameter], parameter.data = there, host
         return nn.Parameter(host, requires_grad=parameter.requires_grad)
+
+    def hide(self) -> None:
+        """Parameters are empty: whoever reads one finds nothing, and not memory that is gone."""
+        for parameter in self.parameters:
+            parameter.data = self.there[parameter].new_empty(0)
+
+    def show_host(self) -> None:
+        """Parameters are the host's, for who saves or loads the module."""
+        self.drop()
+        for parameter, master in zip(self.parameters, self.masters, strict=True):
+            parameter.data = master.data
 
     def versions(self) -> list[int]:
         """They differ after each change of a master in place."""
@@ -77,9 +88,9 @@ class _Layer:
         """Frees the layer's bytes on the device; nothing is copied, since nothing has changed."""
         if self.resident:
             self.arrive()  # a copy under way would land in memory that is no longer ours
-            for parameter, master in zip(self.parameters, self.masters, strict=True):
+            for parameter in self.parameters:
                 self._pool.shrink(self.there[parameter], "parameters")
-                parameter.data = master.data  # for who reads, saves or loads the module
+            self.hide()
             self.resident = False
             self._pool.ledger.mark(f"free {self.name}")
 
@@ -99,7 +110,8 @@ class LayerStream:
     Forward goes up the list and backward down, and while one layer computes, the next is on its
     way. Give the host's parameters to an optimizer: `torch.optim.AdamW(stream.parameters())`.
     The last layer stays after a forward that is to be followed by a backward, which begins with it.
-    A layer that is not on the device shows the host's values, so it can be read, saved and loaded.
+    The parameters of a layer that is not on the device are empty. `state_dict` has the host's
+    values, and `load_state_dict` writes to these.
     What a backward that raised has computed is forgotten when the next forward begins.
 
     Args:
@@ -130,7 +142,7 @@ class LayerStream:
         self._layers = [_Layer(m, f"{name}.{i}", pool) for i, m in enumerate(layers)]
         self._last = len(layers)  # the layer that forward called last
         for index, module in enumerate(layers):
-            module.register_load_state_dict_pre_hook(partial(self._before_load, index))
+            self._follow_states(module, self._layers[index])
             module.register_forward_pre_hook(partial(self._before_forward, index))
             module.register_forward_hook(partial(self._after_forward, index))
 
@@ -138,8 +150,17 @@ class LayerStream:
         """The host's parameters, layer by layer; their gradients are there after a backward."""
         return [master for layer in self._layers for master in layer.masters]
 
-    def _before_load(self, index: int, *_: Any) -> None:
-        self._layers[index].drop()  # so that what is loaded reaches the host
+    def _follow_states(self, module: nn.Module, layer: _Layer) -> None:
+        def before(*_: Any) -> None:
+            layer.show_host()
+
+        def after(*_: Any) -> None:
+            layer.hide()
+
+        module.register_state_dict_pre_hook(before)
+        module.register_state_dict_post_hook(after)
+        module.register_load_state_dict_pre_hook(before)
+        module.register_load_state_dict_post_hook(after)
 
     # --- forward ---------------------------------------------------------------------------------
     def _before_forward(self, index: int, *_: Any) -> None:

@@ -242,11 +242,11 @@ def test_a_backward_that_raised_is_no_part_of_the_next() -> None:
         torch.testing.assert_close(ours.grad, theirs.grad)
 
 
-def test_the_layers_can_be_read_saved_and_loaded_between_two_steps() -> None:
+def test_layers_that_are_away_can_be_read_saved_and_loaded() -> None:
     model, alone, stream = stream_of(*linears())
     x = torch.randn(2, 4)
     model(x)  # in training: the last layer stays on the device
-    assert all(p.isfinite().all() for p in model.parameters())
+    assert repr(model[0].weight).startswith("Parameter containing:\ntensor([]")
     model.load_state_dict({name: 2 * value for name, value in alone.state_dict().items()})
     for name, value in model.state_dict().items():
         torch.testing.assert_close(value, 2 * alone.state_dict()[name])
