@@ -66,7 +66,7 @@ def _neighbours(config: RunConfig, ranks: int) -> Iterator[tuple[float, dict[str
     ways = list(product(*(dict.fromkeys(value) for value in options.values())))
     model = config.model
     for sizes in _meshes(config, ranks):
-        degrees = dict(zip(config.degrees, sizes, strict=True))
+        degrees: dict[str, Any] = dict(zip(config.degrees, sizes, strict=True))
         if any(misfits(model, Layout(**degrees))):
             continue  # whatever else changes
         moved = sum(_times(degrees[axis], size) for axis, size in config.degrees.items())

@@ -27,8 +27,11 @@ def wrong_numbers(config: Any) -> Iterator[Refusal]:
         value, flag = getattr(config, each.name), f"--{each.metadata['flag'] or each.name}"
         kind = type(each.default)
         if kind is not str and type(value) not in ((int, float) if kind is float else (kind,)):
-            found, why = f"a value of {type(value).__name__}", f"this option is of {kind.__name__}"
-            yield Refusal(f"{flag.replace('_', '-')} {value!r}", found, why)
+            found, meant = (
+                f"a value of {type(value).__name__}",
+                f"this option is of {kind.__name__}",
+            )
+            yield Refusal(f"{flag.replace('_', '-')} {value!r}", found, meant)
         if isinstance(value, bool) or not isinstance(value, int | float):
             continue
         why = _wrong(value, each.metadata)
