@@ -71,7 +71,7 @@ class Proc:
         """Orphans are among them where this process is their subreaper."""
         try:
             lists = list(Path(f"/proc/{pid}/task").glob("*/children"))
-        except ProcessLookupError:  # it has ended while the kernel looked
+        except (ProcessLookupError, FileNotFoundError):  # it has ended while the kernel looked
             return []
         if not lists and Path(f"/proc/{pid}").exists():  # a kernel without these lists
             return [child for child, parent in _parents().items() if parent == pid]

@@ -18,6 +18,7 @@ from course_lib.ranks.start.channel import Channel
 from course_lib.ranks.system import processes
 from course_lib.ranks.system.carried import bytes_carried
 from course_lib.ranks.system.portable import Portable
+from course_lib.ranks.system.proc import Proc
 from course_lib.ranks.system.processes import Processes
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -97,6 +98,21 @@ def test_children_and_how_they_are(twin: Processes) -> None:
     assert twin.is_dead(one.pid) and not twin.is_stopped(one.pid)
     assert one.pid not in twin.children(os.getpid())
     assert twin.children(one.pid) == []
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has /proc")
+@pytest.mark.parametrize("error", [FileNotFoundError, ProcessLookupError])
+def test_a_process_that_ends_just_then_has_no_children(
+    monkeypatch: pytest.MonkeyPatch, error: type[OSError]
+) -> None:
+    """Its folder is found, and gone when it is opened. An error here would end all ranks."""
+
+    def gone(path: object) -> None:
+        raise error(path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "scandir", gone)
+        assert Proc().children(os.getpid()) == []
 
 
 def test_orphans_are_found_by_their_session() -> None:
