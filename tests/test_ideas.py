@@ -140,7 +140,7 @@ BREAKS = (
     Break("14", 1, '(note["op"], note["shape"])', 'note["op"]',
           r"6 │ .*\s+None\s+all as injected: False"),
     Break("17", 0, "mine[:-1] / mine[-1]", "mine[:-1] / group.size", r"within \de-0[1-3]"),
-    Break("17", 0, "for part in state:", "for part in state[:1]:", r"within (nan|\de-0[1-4])"),
+    Break("17", 0, "for part in state:", "for part in state[:1]:", r"within (inf|\de-0[1-4])"),
     Break("18", 0, '"avg"', '"sum"', r"within [1-9]e[-+]0\d"),
     Break("18", 0, "parameter.data", "parameter.grad", r"within [1-9]e[-+]0\d"),
     Break("18", 1, "anchor.detach() - parameter.detach()", "parameter.detach() - anchor.detach()",

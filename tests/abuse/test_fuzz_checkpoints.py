@@ -550,7 +550,7 @@ def test_a_step_is_the_one_in_the_folders_name(ours: Files, tmp_path: Path) -> N
 
 @pytest.mark.parametrize("step", [-1, LONGEST + 1, 10**25])
 def test_a_step_that_could_not_be_found_again_is_not_saved(tmp_path: Path, step: int) -> None:
-    with pytest.raises(CheckpointError, match="a step that is not from 0"):
+    with pytest.raises(CheckpointError, match="no whole number from 0"):
         begin(tmp_path, step)
 
 
