@@ -107,11 +107,11 @@ def test_a_process_that_ends_just_then_has_no_children(
 ) -> None:
     """Its folder is found, and gone when it is opened. An error here would end all ranks."""
 
-    def gone(path: object) -> None:
+    def gone(path: Path, pattern: str) -> None:
         raise error(path)
 
     with monkeypatch.context() as patch:
-        patch.setattr(os, "scandir", gone)
+        patch.setattr(Path, "glob", gone)
         assert Proc().children(os.getpid()) == []
 
 
