@@ -60,7 +60,7 @@ def load_corpus(root: Path | None = None, limit: int = 12 << 20) -> Corpus:
     for name, text in library_files() if root is None else folder_files(root):
         if total >= limit:
             break
-        halves[_is_validation(name)].append(text)
+        halves[is_validation(name)].append(text)
         files, total = files + 1, total + len(text)
     if not halves[True] or not halves[False]:
         raise Refusal(
@@ -71,7 +71,8 @@ def load_corpus(root: Path | None = None, limit: int = 12 << 20) -> Corpus:
     return Corpus(_tokens(halves[False]), _tokens(halves[True]), files)
 
 
-def _is_validation(name: str) -> bool:
+def is_validation(name: str) -> bool:
+    """Whether a file is kept for validation, by its name, which need not be text."""
     return zlib.crc32(name.encode(errors="surrogateescape")) % VALIDATION == 0
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from course_lib.data.own_text import VALIDATION
+from course_lib.data.corpus import VALIDATION
 from course_lib.trace import Refusal
 
 MARKS = ("dataset_info.json", "dataset_dict.json")

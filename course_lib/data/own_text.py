@@ -8,21 +8,20 @@ The production version tokenises beforehand, on other machines.
 from __future__ import annotations
 
 import os
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
 import torch
 
+from course_lib.data.corpus import VALIDATION, is_validation
 from course_lib.trace import Refusal
-
-VALIDATION = 10  # one file in this many, or of a single file so much of its end
 
 
 def text_documents(root: Path, limit: int) -> dict[str, list[torch.Tensor]]:
     """Documents to train and to validate on: by file, so that none stands in both halves.
 
-    Where that leaves a half empty, as for a single file, the end of each file is for validation.
+    Where that leaves a half empty, as for a single file, the last tenth of each file is for
+    validation.
 
     Args:
         root: folder, or one file.
@@ -43,7 +42,7 @@ def text_documents(root: Path, limit: int) -> dict[str, list[torch.Tensor]]:
             continue
         document = torch.frombuffer(bytearray(text[: limit - total]), dtype=torch.uint8)
         found.append(document)
-        halves[_half(name)].append(document)
+        halves["validation" if is_validation(name) else "train"].append(document)
         total += len(document)
     if not total:
         others = f": {skipped[0]} is none, one of {len(skipped)} such" if skipped else ""
@@ -54,11 +53,6 @@ def text_documents(root: Path, limit: int) -> dict[str, list[torch.Tensor]]:
         halves["train"] = [d[:cut] for d, cut in zip(found, cuts, strict=True)]
         halves["validation"] = [d[cut:] for d, cut in zip(found, cuts, strict=True)]
     return halves
-
-
-def _half(name: str) -> str:
-    number = zlib.crc32(name.encode(errors="surrogateescape"))  # a file's name need not be text
-    return "train" if number % VALIDATION else "validation"
 
 
 def _files(root: Path) -> Iterator[tuple[str, bytes]]:

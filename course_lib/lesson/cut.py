@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
-from course_lib.comm import Group, all_reduce
-from course_lib.lesson.gap import largest_gap, off_the_scale
+from course_lib.comm import Group
+from course_lib.lesson.gap import largest_gap, largest_over
 from course_lib.lesson.prove import RATE, Gap, Proof
 from course_lib.model import ModelConfig, Transformer, cross_entropy
 
@@ -92,6 +92,4 @@ def _off_the_way(found: Tensors, exact: Tensors, start: Tensors, group: Group) -
         torch.stack([(a - b).norm() for a, b in zip(ends, exact, strict=True)]).norm()
         for ends in (found, start)
     )
-    part = off_the_scale(off / way)
-    all_reduce(part, group, "max")
-    return part.item()
+    return largest_over(group, off / way).item()

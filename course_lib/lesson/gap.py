@@ -26,11 +26,12 @@ def largest_gap(
     pairs = [(f, e) for f, e in zip(found, exact, strict=True) if e.numel()]
     gap = torch.stack([(f - e).abs().max() for f, e in pairs]).max()
     scale = torch.stack([e.abs().max() for _, e in pairs]).max()
-    both = torch.stack([off_the_scale(gap), scale])
-    all_reduce(both, group, "max")
-    return off_the_scale(both[0] / both[1]).item() if both[0] else 0.0
+    gap, scale = largest_over(group, torch.stack([gap, scale]))
+    return (gap / scale if 0 < gap < torch.inf else gap).item()
 
 
-def off_the_scale(gap: torch.Tensor) -> torch.Tensor:
-    """Infinity for NaN, which the largest over ranks may leave out."""
-    return torch.where(gap.isnan(), torch.inf, gap)
+def largest_over(group: Group, gaps: torch.Tensor) -> torch.Tensor:
+    """The largest over the ranks, one all-reduce; a NaN, which that may leave out, is infinity."""
+    largest = torch.where(gaps.isnan(), torch.inf, gaps)
+    all_reduce(largest, group, "max")
+    return largest

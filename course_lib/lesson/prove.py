@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from course_lib.comm import Group, all_reduce
-from course_lib.lesson.gap import largest_gap, off_the_scale
+from course_lib.lesson.gap import largest_gap, largest_over
 from course_lib.lesson.strategy import (
     InStages,
     Reduces,
@@ -197,9 +197,7 @@ def _off_the_way(found: Tensors, exact: Tensors, config: ModelConfig, group: Gro
     start = Transformer(config).double().state_dict()
     off = _length([found[name] - exact[name] for name in found])
     way = _length([exact[name] - start[name] for name in found])
-    part = off_the_scale(off / way)
-    all_reduce(part, group, "max")
-    return part.item()
+    return largest_over(group, off / way).item()
 
 
 def _length(tensors: list[torch.Tensor]) -> torch.Tensor:

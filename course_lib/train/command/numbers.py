@@ -24,19 +24,17 @@ def wrong_numbers(config: Any) -> Iterator[Refusal]:
         config: a dataclass whose fields are made by `option`.
     """
     for each in fields(config):
-        value, flag = getattr(config, each.name), f"--{each.metadata['flag'] or each.name}"
+        value = getattr(config, each.name)
+        flag = f"--{each.metadata['flag'] or each.name}".replace("_", "-")
         kind = type(each.default)
         if kind is not str and type(value) not in ((int, float) if kind is float else (kind,)):
-            found, meant = (
-                f"a value of {type(value).__name__}",
-                f"this option is of {kind.__name__}",
-            )
-            yield Refusal(f"{flag.replace('_', '-')} {value!r}", found, meant)
+            why = f"this option is of {kind.__name__}"
+            yield Refusal(f"{flag} {value!r}", f"a value of {type(value).__name__}", why)
         if isinstance(value, bool) or not isinstance(value, int | float):
             continue
-        why = _wrong(value, each.metadata)
-        if why is not None:
-            yield Refusal(f"{flag.replace('_', '-')} {value}", *why)
+        wrong = _wrong(value, each.metadata)
+        if wrong is not None:
+            yield Refusal(f"{flag} {value}", *wrong)
 
 
 def _wrong(value: float, limits: Any) -> tuple[str, str] | None:
